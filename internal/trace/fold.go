@@ -1,0 +1,392 @@
+package trace
+
+import (
+	"slices"
+
+	"rookery/protocol"
+)
+
+// A State is what a fold knows of a session. Its first part is what the next task
+// starts from, Task what a takeover of a running one needs besides.
+type State struct {
+	// Meta is the session_meta of the current context; nil for a session that
+	// never ran.
+	Meta *protocol.SessionMeta
+	// Context is the number of the current context; Rotate says that the next
+	// write opens a new one (L130).
+	Context int
+	Rotate  bool
+	// Summary is held for the first input of the next context (L119).
+	Summary string
+	// History holds inputs and replies of the committed turns of this context.
+	History []protocol.Message
+	// Pending is what goes out ahead of the next prompt when no task runs (L069-L077, L159, L160).
+	Pending []protocol.Message
+	// IDs are the call ids that the session has seen (L033).
+	IDs *protocol.CallIDs
+	// Usage is the running total of the session, ContextTokens the context
+	// figure (L112), Turns the committed requests of this context (L113),
+	// Requests how many request_begin the session has had.
+	Usage         protocol.Usage
+	ContextTokens int64
+	Turns         int
+	Requests      int
+	// Task is the task that has begun and not ended; nil when idle.
+	Task *Task
+}
+
+// A Task is a running task as its records show it.
+type Task struct {
+	protocol.TaskBegin
+	// Turns is how many turns it has begun.
+	Turns int
+	// Steering holds accepted texts that no request got, in order (L092).
+	Steering []protocol.SteeringQueued
+	// AbortRequested and Aborted tell of an accepted abort and of its last word.
+	AbortRequested *protocol.AbortRequested
+	Aborted        *protocol.Abort
+	// Requested is true while a request has begun and not ended; Began that the
+	// task has made one at all.
+	Requested bool
+	Began     bool
+	// Last is the status of the last ended request of the open turn.
+	Last protocol.StopReason
+	// Input is the open turn's original input; Attempts its failed attempts;
+	// Reply and Calls the running or committed one.
+	Input    []protocol.Message
+	Attempts []Attempt
+	Reply    []protocol.Message
+	Calls    []*Call
+	// Next is user-side input that no request got yet (prompt, steering).
+	Next []protocol.Message
+	// Received is what was left of the reply when a person began to be asked.
+	Received *protocol.ReplyReceived
+	// Compaction is one that has begun and not ended.
+	Compaction *protocol.CompactionBegin
+	// FailedCompactions counts those of this task.
+	FailedCompactions int
+	// Takeovers counts those of the running request.
+	Takeovers int
+	// CapNote is true when the note of L063 is the last thing said.
+	CapNote bool
+}
+
+// An Attempt is one that failed and is told in [turn_retried].
+type Attempt struct {
+	Reply []protocol.Message
+	Calls []*Call
+}
+
+// A Call is a completed tool call and what is known of it.
+type Call struct {
+	protocol.ToolCall
+	// Request and Position name the call: number of its request in the session,
+	// place among the calls of the reply.
+	Request, Position int
+	Asked             bool
+	Decision          *protocol.ApprovalDecision
+	Dispatched        *protocol.CallDispatched
+	Fate              *protocol.CallFate
+	Output            *protocol.Message
+}
+
+// A Fold reads records in order and keeps what they add up to. It is not safe for
+// concurrent use.
+type Fold struct {
+	s    State
+	open turn // the turn that is being worked on, or was when its task ended
+
+	task        *Task
+	compaction  *protocol.CompactionBegin
+	answer      string // the text of the compaction's last request
+	answered    string // … once that request had completed
+	compacted   bool   // a compaction completed and no turn since
+	interrupted bool   // an abort follows the open turn
+}
+
+// turn is the open turn: its input, its failed attempts and the current one.
+type turn struct {
+	begun     bool
+	requested bool // between request_begin and request_end
+	status    protocol.StopReason
+	input     []protocol.Message
+	attempts  []Attempt
+	current   Attempt
+	request   int
+	next      []protocol.Message // user-side messages for the next input, outputs apart
+	received  *protocol.ReplyReceived
+	takeovers int
+}
+
+// NewFold returns the fold of an empty trace.
+func NewFold() *Fold { return &Fold{s: State{IDs: &protocol.CallIDs{}}} }
+
+// Add takes the next record of the session, private ones included. context is the
+// number of the trace context it was found in.
+func (f *Fold) Add(context int, m protocol.Message) {
+	if context > f.s.Context {
+		f.s.Context = context
+	}
+	switch p := m.Payload.(type) {
+	case protocol.SessionMeta:
+		f.enter(p)
+	case protocol.TaskBegin:
+		f.settle()
+		f.interrupted = false
+		f.task = &Task{TaskBegin: p}
+	case protocol.TaskEnd:
+		f.endCompaction(protocol.Failed)
+		f.settle()
+		f.task = nil
+	case protocol.CompactionBegin:
+		f.compaction, f.answer, f.answered = &p, "", ""
+	case protocol.CompactionEnd:
+		f.endCompaction(p.Status)
+	case protocol.TokenUsage:
+		f.s.Usage, f.s.ContextTokens = p.Session, p.Request.Total
+	case protocol.RequestBegin:
+		f.begin()
+	case protocol.RequestEnd:
+		f.end(p.Status)
+	case protocol.Abort:
+		f.interrupted = true
+		if f.task != nil {
+			f.task.Aborted = &p
+		}
+	case protocol.ToolCallOutput:
+		f.output(p, m)
+	case protocol.Text, protocol.Thinking, protocol.ToolCall, protocol.ImageURL, protocol.InlineData, protocol.InlineThinking:
+		f.content(m)
+	default:
+		f.event(m)
+	}
+}
+
+// enter opens a new context.
+func (f *Fold) enter(p protocol.SessionMeta) {
+	f.s.Meta = &p
+	f.s.Rotate = false
+	f.s.Summary = ""
+	f.s.History = nil
+	f.s.Turns, f.s.ContextTokens = 0, 0
+	f.open = turn{}
+	f.s.Pending = nil
+}
+
+// begin opens a request: of a compaction, a further attempt of the open turn, or a
+// new turn whose input is what was left plus what came since.
+func (f *Fold) begin() {
+	f.s.Requests++
+	if f.compaction != nil {
+		f.answer = ""
+		return
+	}
+	f.compacted = false
+	if f.open.begun && f.retrying() && len(f.open.next) == 0 {
+		f.open.requested, f.open.request, f.open.received = true, f.s.Requests, nil
+		return
+	}
+	input := f.input()
+	f.open = turn{begun: true, requested: true, input: input, request: f.s.Requests}
+	f.s.Pending = nil
+	if f.task != nil {
+		f.task.Turns++
+		f.task.Began = true
+	}
+}
+
+func (f *Fold) retrying() bool {
+	return f.open.status == protocol.Timeout || f.open.status == protocol.Malformed
+}
+
+// end closes a request. A completed one commits its turn (L155).
+func (f *Fold) end(status protocol.StopReason) {
+	if f.compaction != nil {
+		if status == protocol.Completed {
+			f.answered = f.answer
+		}
+		return
+	}
+	o := &f.open
+	if !o.requested {
+		return
+	}
+	o.requested, o.status, o.received = false, status, nil
+	switch status {
+	case protocol.Completed:
+		f.s.History = append(f.s.History, withRetried(o.input, o.attempts)...)
+		f.s.History = append(f.s.History, committed(o.current.Reply)...)
+		f.s.Turns++
+		o.takeovers = 0
+	case protocol.Timeout, protocol.Malformed:
+		o.attempts = append(o.attempts, o.current)
+		o.current = Attempt{}
+	case protocol.Failed, protocol.Aborted:
+	}
+}
+
+// content takes a model message: user-side ones are input, assistant ones belong to
+// the open request, others are for rendering only (L156).
+func (f *Fold) content(m protocol.Message) {
+	if tc, ok := m.Payload.(protocol.ToolCall); ok {
+		f.s.IDs.Reserve(tc.ToolCallID)
+	}
+	if f.compaction != nil {
+		if t, ok := m.Payload.(protocol.Text); ok && t.Role == protocol.Assistant {
+			f.answer += t.Text
+		}
+		return
+	}
+	if userSide(m.Payload) {
+		f.delivered(m.Payload)
+		f.open.next = append(f.open.next, m)
+		return
+	}
+	if !f.open.requested {
+		if t, ok := m.Payload.(protocol.Text); ok && f.task != nil && t.StopReason == protocol.Failed {
+			f.task.CapNote = true
+		}
+		return
+	}
+	cur := &f.open.current
+	cur.Reply = append(cur.Reply, m)
+	if tc, ok := m.Payload.(protocol.ToolCall); ok && tc.StopReason == protocol.Completed {
+		cur.Calls = append(cur.Calls, &Call{ToolCall: tc, Request: f.open.request, Position: len(cur.Calls)})
+	}
+}
+
+func userSide(p protocol.Payload) bool {
+	switch p := p.(type) {
+	case protocol.Text:
+		return p.Role == protocol.User
+	case protocol.InlineData:
+		return p.Role == protocol.User
+	case protocol.ImageURL:
+		return true
+	}
+	return false
+}
+
+func (f *Fold) output(p protocol.ToolCallOutput, m protocol.Message) {
+	if c := f.call(p.ToolCallID); c != nil && c.Output == nil {
+		c.Output = &m
+	}
+}
+
+// call finds a call of the open turn, of its failed attempts, too.
+func (f *Fold) call(id string) *Call {
+	for _, c := range f.open.current.Calls {
+		if c.ToolCallID == id {
+			return c
+		}
+	}
+	for _, a := range slices.Backward(f.open.attempts) {
+		for _, c := range a.Calls {
+			if c.ToolCallID == id {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// event takes our own events and the approval decision.
+func (f *Fold) event(m protocol.Message) {
+	switch p := m.Payload.(type) {
+	case protocol.ApprovalDecision:
+		if c := f.call(p.ToolCallID); c != nil && c.Decision == nil {
+			c.Decision = &p
+			f.open.received = nil
+		}
+	case protocol.ApprovalRequest:
+		if c := f.call(p.ToolCallID); c != nil {
+			c.Asked = true
+		}
+	case protocol.CallDispatched:
+		if c := f.call(p.ToolCallID); c != nil {
+			c.Dispatched, c.Fate = &p, nil
+		}
+	case protocol.CallFate:
+		if c := f.call(p.ToolCallID); c != nil {
+			c.Fate = &p
+		}
+	case protocol.ReplyReceived:
+		f.open.received = &p
+	case protocol.Takeover:
+		if f.open.requested && f.open.received == nil {
+			f.open.takeovers++
+		}
+	case protocol.SteeringQueued:
+		if f.task != nil {
+			f.task.Steering = append(f.task.Steering, p)
+		}
+	case protocol.AbortRequested:
+		if f.task != nil {
+			f.task.AbortRequested = &p
+		}
+	}
+}
+
+// delivered takes a steering text that went out off the queue.
+func (f *Fold) delivered(p protocol.Payload) {
+	t, ok := p.(protocol.Text)
+	if !ok || f.task == nil || len(f.task.Steering) == 0 {
+		return
+	}
+	for i, q := range f.task.Steering {
+		if protocol.Steering(q.Text) == t.Text {
+			f.task.Steering = slices.Delete(f.task.Steering, i, i+1)
+			return
+		}
+	}
+}
+
+func (f *Fold) endCompaction(status protocol.StopReason) {
+	if f.compaction == nil {
+		return
+	}
+	mode := f.compaction.Mode
+	f.compaction = nil
+	if status != protocol.Completed {
+		if f.task != nil && status == protocol.Failed {
+			f.task.FailedCompactions++
+		}
+		return
+	}
+	f.s.Summary = ""
+	if mode != "discard" {
+		f.s.Summary = protocol.ExtractSummary(f.answered)
+	}
+	f.s.History, f.s.Pending, f.open = nil, nil, turn{}
+	f.s.Turns, f.s.ContextTokens = 0, 0
+	f.s.Rotate, f.compacted = true, true
+}
+
+// State returns what the records so far add up to. Its slices are shared with the
+// fold: it is true until the next Add.
+func (f *Fold) State() State {
+	s := f.s
+	s.Pending = f.input()
+	if f.task != nil {
+		t := *f.task
+		o := f.open
+		t.Requested, t.Last = o.requested, o.status
+		t.Input, t.Attempts, t.Reply, t.Calls = o.input, o.attempts, o.current.Reply, o.current.Calls
+		t.Next, t.Received, t.Takeovers = o.next, o.received, o.takeovers
+		t.Compaction = f.compaction
+		s.Task = &t
+	}
+	return s
+}
+
+// Compactability says whether a compaction by hand has something to do (L128):
+// empty, just_compacted or ok.
+func (f *Fold) Compactability() string {
+	switch {
+	case f.s.Turns > 0:
+		return "ok"
+	case f.compacted || f.s.Context > 1:
+		return "just_compacted"
+	}
+	return "empty"
+}
