@@ -141,6 +141,20 @@ func (b *Block) Output(o ToolCallOutput) {
 	b.outs = append(b.outs, fmt.Sprintf("  [tool_call_output id=%q status=%q]%s[/tool_call_output]", o.ToolCallID, string(o.StopReason), disarm(o.Output)))
 }
 
+// Attempt adds a whole failed attempt: its assistant messages in production order
+// and the outputs of its calls in call order.
+func (b *Block) Attempt(reply, outputs []Message) {
+	for _, m := range reply {
+		b.Reply(m.Payload)
+	}
+	for _, m := range outputs {
+		if o, ok := m.Payload.(ToolCallOutput); ok {
+			b.Output(o)
+		}
+	}
+	b.EndAttempt()
+}
+
 // EndAttempt writes the calls and outputs gathered so far behind the texts.
 func (b *Block) EndAttempt() {
 	b.lines = append(append(b.lines, b.calls...), b.outs...)

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"rookery/protocol"
@@ -23,18 +26,34 @@ type Settings struct {
 	MaxContext int64
 	// MaxSessionTurns triggers one by turns. Default off (L110).
 	MaxSessionTurns int
-	// Mode is summarize (default) or discard (L110).
+	// Mode is summarize (default) or discard; any other is summarize (L110).
 	Mode string
-	// CompactionPrompt asks for the summary; empty = the default (L131).
+	// CompactionPrompt asks for the summary; required unless NoCompaction (L131).
 	CompactionPrompt string
 	// NoCompaction switches compaction off (L128: unsupported).
 	NoCompaction bool
 	// Thinking is the session's default level (L011).
 	Thinking string
+	// MaxTokens caps an answer; 0 = the model's default.
+	MaxTokens int
 	// Grace is how long a cancelled tool may take. Default 3 s (L067).
 	Grace time.Duration
 	// Abandon is how long a cancelled model stream may take. Default 2 s (L081).
 	Abandon time.Duration
+}
+
+func (s Settings) withDefaults() Settings {
+	s.MaxTurns = cmp.Or(s.MaxTurns, 100)
+	s.Reconnects = max(0, cmp.Or(s.Reconnects, 2))
+	s.Backoff = cmp.Or(s.Backoff, 250*time.Millisecond)
+	s.RetryAfterCap = cmp.Or(s.RetryAfterCap, 30*time.Second)
+	s.MaxContext = cmp.Or(s.MaxContext, 128000)
+	s.Grace = cmp.Or(s.Grace, 3*time.Second)
+	s.Abandon = cmp.Or(s.Abandon, 2*time.Second)
+	if s.Mode != modeDiscard {
+		s.Mode = modeSummarize
+	}
+	return s
 }
 
 // A Config holds the ports and constants of an Engine.
@@ -47,7 +66,21 @@ type Config struct {
 	Settings
 }
 
-// An Input starts a task.
+func (c Config) validate() error {
+	var errs []error
+	if c.Model == nil {
+		errs = append(errs, errors.New("engine: no Model"))
+	}
+	if c.Executor == nil {
+		errs = append(errs, errors.New("engine: no Executor"))
+	}
+	if c.CompactionPrompt == "" && !c.NoCompaction {
+		errs = append(errs, errors.New("engine: no CompactionPrompt"))
+	}
+	return errors.Join(errs...)
+}
+
+// An Input starts a task. A task that a Resume carries ignores all but Options.
 type Input struct {
 	TaskID  string
 	By      string
@@ -81,30 +114,62 @@ type Resume struct {
 }
 
 // An Engine runs the tasks of one session, one at a time.
-type Engine struct{ cfg Config }
+type Engine struct {
+	cfg Config
+
+	mu    sync.Mutex
+	inbox *inbox // of the running task; nil when idle
+}
 
 // New checks the configuration; its error joins all faults.
-func New(cfg Config) (*Engine, error) { return &Engine{cfg: cfg}, nil }
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg.Settings = cfg.Settings.withDefaults()
+	return &Engine{cfg: cfg}, nil
+}
 
 // Run works on one task to its end and yields every message in trace order; it
 // ends with task_end. Cancelling ctx or leaving the loop abandons the run: it
 // stops what it started and yields nothing more. Use Abort for an interruption
-// that is told (L066).
+// that is told (L066). The task counts as running from the call of Run on.
 func (e *Engine) Run(ctx context.Context, from Resume, in Input) iter.Seq[protocol.Message] {
-	return nil
+	return e.start(ctx, from, in, true, (*run).task)
 }
 
 // Compact compacts by hand, without a prompt (L127). It yields task_begin,
-// the compaction's messages and task_end.
+// the compaction's messages and task_end. Whether there is something to compact
+// is the caller's to ask before (L128).
 func (e *Engine) Compact(ctx context.Context, from Resume, in Input) iter.Seq[protocol.Message] {
-	return nil
+	return e.start(ctx, from, in, false, (*run).compactByHand)
 }
 
 // Steer queues a text for the running task. True means that it will be delivered
 // or named in task_end; false that no task runs (L084, L092). Safe for
 // concurrent use, also from inside the loop over Run.
-func (e *Engine) Steer(id, text string) bool { return false }
+func (e *Engine) Steer(id, text string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inbox != nil && e.inbox.steer(protocol.SteeringQueued{SteerID: id, Text: text})
+}
 
 // Abort interrupts the running task or compaction and reports whether there was
 // one (L135). Safe for concurrent use, also from inside the loop over Run.
-func (e *Engine) Abort(by string) bool { return false }
+func (e *Engine) Abort(by string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inbox != nil && e.inbox.abort(by)
+}
+
+func (e *Engine) start(ctx context.Context, from Resume, in Input, steerable bool, body func(*run)) iter.Seq[protocol.Message] {
+	box := newInbox(steerable)
+	e.mu.Lock()
+	e.inbox = box
+	e.mu.Unlock()
+	return func(yield func(protocol.Message) bool) {
+		r := newRun(ctx, e.cfg, from, in, box, yield)
+		defer r.close()
+		body(r)
+	}
+}

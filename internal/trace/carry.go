@@ -105,13 +105,11 @@ func aborted(input []protocol.Message, attempts []Attempt, current Attempt) []pr
 }
 
 func addAttempt(b *protocol.Block, a Attempt) {
-	for _, m := range a.Reply {
-		b.Reply(m.Payload)
-	}
+	var outputs []protocol.Message
 	for _, c := range a.Calls {
 		if c.Output != nil {
-			b.Output(c.Output.Payload.(protocol.ToolCallOutput))
+			outputs = append(outputs, *c.Output)
 		}
 	}
-	b.EndAttempt()
+	b.Attempt(a.Reply, outputs)
 }

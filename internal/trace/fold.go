@@ -189,6 +189,7 @@ func (f *Fold) begin() {
 	input := f.input()
 	f.open = turn{begun: true, requested: true, input: input, request: f.s.Requests}
 	f.s.Pending = nil
+	f.interrupted = false
 	if f.task != nil {
 		f.task.Turns++
 		f.task.Began = true
