@@ -53,7 +53,7 @@ func (t tree) killAll() {
 		if len(found) == 0 || time.Now().After(end) {
 			return
 		}
-		time.Sleep(pause)
+		<-time.After(pause)
 	}
 }
 

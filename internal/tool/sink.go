@@ -1,0 +1,188 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"sync"
+
+	"rookery/internal/sandbox"
+	"rookery/protocol"
+)
+
+// Sizes of the file that keeps a truncated output whole.
+const (
+	spillChunk = 256 << 10
+	// spillHead is how much is held in memory before a file is begun: bytes that
+	// are no text count as one character, however many they are.
+	spillHead = 256 << 10
+)
+
+// A sink takes what a tool prints: it streams the head, and once that is full it
+// has everything written to a file of the session.
+type sink struct {
+	ctx     context.Context //nolint:containedctx // of the call: a sink lives as long
+	session *Session
+	name    string
+	emit    func(string)
+
+	mu     sync.Mutex // a command's reader writes while Execute may finish
+	text   protocol.Output
+	raw    []byte // not yet in the file
+	begun  bool   // the file exists
+	broken bool   // the file could not be written, or there is no session
+	size   int64
+	closed bool
+}
+
+func newSink(ctx context.Context, s *Session, dispatch string, limit int, emit func(string)) *sink {
+	name := "call-" + protocol.Token(6)
+	if id, err := protocol.ParseID(dispatch); err == nil {
+		name = string(id)
+	}
+	return &sink{
+		ctx: context.WithoutCancel(ctx), session: s, name: name + ".txt", emit: emit,
+		text: protocol.Output{Max: limit}, broken: s == nil,
+	}
+}
+
+// Write implements io.Writer; it does not fail. After finish it drops b.
+func (k *sink) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return len(b), nil
+	}
+	if piece := k.text.Write(b); piece != "" {
+		k.emit(piece)
+	}
+	k.keep(b)
+	return len(b), nil
+}
+
+func (k *sink) keep(b []byte) {
+	if k.broken {
+		return
+	}
+	k.raw = append(k.raw, b...)
+	if k.begun && len(k.raw) >= spillChunk || len(k.raw) > spillHead || k.text.Truncated() && !k.begun {
+		k.flush()
+	}
+}
+
+// flush writes what is held to the file.
+func (k *sink) flush() {
+	if !k.begun {
+		k.session.makeRoom(k.ctx)
+	}
+	if err := k.session.spill(k.ctx, k.name, k.raw); err != nil {
+		k.broken = true // the note then names no file
+	}
+	k.begun, k.size = true, k.size+int64(len(k.raw))
+	k.raw = k.raw[:0]
+}
+
+// finish ends the output with its notes and returns the call's result.
+func (k *sink) finish(rep Report, err error) protocol.Result {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	stop, reason, notes := verdict(rep, err)
+	images := rep.Images
+	if stop != protocol.Completed {
+		images = nil
+	}
+	if len(protocol.Encode(images)) > protocol.MaxBody-6*hardMaxOutput/4 {
+		images, notes = nil, append(notes, "[images left out: too large]")
+	}
+	if piece := k.text.Finish(k.full(), notes...); piece != "" {
+		k.emit(piece)
+	}
+	res := protocol.Result{
+		Output: k.text.Text(), Images: images, StopReason: stop, Reason: string(reason),
+		Resources: protocol.Resources{CPU: rep.Usage.CPU, PeakMem: rep.Usage.PeakMem},
+	}
+	return res
+}
+
+// full completes the file and returns its path; without need it removes it.
+func (k *sink) full() string {
+	if k.broken || !k.text.Truncated() {
+		if k.begun {
+			k.session.drop(k.ctx, k.name)
+		}
+		return ""
+	}
+	k.flush()
+	if k.broken {
+		k.session.drop(k.ctx, k.name)
+		return ""
+	}
+	return k.session.spilled(k.name, k.size)
+}
+
+// maxSpilled bounds a session's files of full outputs; the oldest go first.
+const maxSpilled = 256 << 20
+
+// A Session is what the calls of one rookery session share on this worker.
+type Session struct {
+	sandbox.Session
+
+	commands sync.WaitGroup // readers of commands that run
+
+	mu    sync.Mutex
+	files []spillFile
+	total int64
+}
+
+type spillFile struct {
+	name string
+	size int64
+}
+
+// NewSession returns the tools' side of an open sandbox session, which it closes.
+func NewSession(s sandbox.Session) *Session { return &Session{Session: s} }
+
+// Close kills what runs in the session and waits for it.
+func (s *Session) Close() error {
+	err := s.Session.Close()
+	s.commands.Wait()
+	return err
+}
+
+func (s *Session) spill(ctx context.Context, name string, data []byte) error {
+	return s.do(ctx, opSpill, spillArgs{Name: name, Data: data})
+}
+
+func (s *Session) drop(ctx context.Context, name string) {
+	_ = s.do(ctx, opSpill, spillArgs{Name: name, Remove: true}) // scratch goes with the session
+}
+
+func (s *Session) do(ctx context.Context, op string, args any) error {
+	_, err := s.Do(ctx, op, json.RawMessage(protocol.Encode(args)))
+	return err
+}
+
+// spilled takes note of a finished file and returns its path in the session's view.
+func (s *Session) spilled(name string, size int64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files = append(s.files, spillFile{name, size})
+	s.total += size
+	return path.Join(s.Paths().Scratch, spillDir, name)
+}
+
+// makeRoom removes the oldest files until another fits.
+func (s *Session) makeRoom(ctx context.Context) {
+	s.mu.Lock()
+	var old []string
+	for s.total > maxSpilled-outputLimit && len(s.files) > 0 {
+		old = append(old, s.files[0].name)
+		s.total -= s.files[0].size
+		s.files = s.files[1:]
+	}
+	s.mu.Unlock()
+	for _, name := range old {
+		s.drop(ctx, name)
+	}
+}
