@@ -155,6 +155,10 @@ func (s *noneSession) Start(ctx context.Context, spec CallSpec) (Call, error) {
 	if err := errors.Join(spec.Validate(), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
+	if !s.enter() {
+		return nil, ErrClosed
+	}
+	defer s.running.Done()
 	dir, err := s.dir(spec.Dir)
 	if err != nil {
 		return nil, err
@@ -168,6 +172,11 @@ func (s *noneSession) Start(ctx context.Context, spec CallSpec) (Call, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.launch(c, spec.Argv[0])
+}
+
+// launch starts the call and leaves it to a goroutine of its own.
+func (s *noneSession) launch(c *noneCall, name string) (Call, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -178,7 +187,7 @@ func (s *noneSession) Start(ctx context.Context, spec CallSpec) (Call, error) {
 	s.starts <- func() { started <- c.start() }
 	if err := <-started; err != nil {
 		c.closeFiles()
-		return nil, fmt.Errorf("start %s: %w", spec.Argv[0], err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	s.calls[c] = true
 	s.running.Go(func() {
@@ -186,6 +195,17 @@ func (s *noneSession) Start(ctx context.Context, spec CallSpec) (Call, error) {
 		s.ended(c)
 	})
 	return c, nil
+}
+
+// enter makes Close wait for the caller, until running.Done; false when it is
+// too late for that.
+func (s *noneSession) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+	}
+	return !s.closed
 }
 
 func (s *noneSession) dir(dir string) (string, error) {
@@ -217,13 +237,9 @@ func (s *noneSession) Do(ctx context.Context, op string, args json.RawMessage) (
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.enter() {
 		return nil, ErrClosed
 	}
-	s.running.Add(1) // Close waits for operations, too
-	s.mu.Unlock()
 	defer s.running.Done()
 	return s.ops.Run(ctx, s.view, op, args)
 }

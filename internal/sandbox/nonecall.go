@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,6 +100,10 @@ func (c *noneCall) openPipes(spec CallSpec) error {
 
 // start starts the command; it runs on the session's kept thread.
 func (c *noneCall) start() error {
+	// What this process inherited itself is not the command's either.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors back: %w", err)
+	}
 	c.began = time.Now()
 	if err := c.cmd.Start(); err != nil {
 		return err
