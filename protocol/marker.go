@@ -81,6 +81,12 @@ func ExtractSummary(s string) string {
 	return strings.TrimSpace(s)
 }
 
+// IsBlock reports that s is one whole block of the tag, in either form.
+func IsBlock(tag, s string) bool {
+	_, ok := unwrap(tag, s, tag != TagUserSteering)
+	return ok
+}
+
 func wrap(tag, body string) string { return "[" + tag + "]\n" + body + "\n[/" + tag + "]" }
 
 func unwrap(tag, s string, angle bool) (string, bool) {
