@@ -1,0 +1,160 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Names of streams and buckets, before the prefix.
+const (
+	streamTrace = "TRACE"
+	streamCall  = "CALL"
+	streamRes   = "RES"
+	streamUsage = "USAGE"
+
+	bucketNodes    = "nodes"
+	bucketSessions = "sessions"
+	bucketSpaces   = "ws"
+	bucketTools    = "tools"
+)
+
+const day = 24 * time.Hour
+
+// LeaseTTL is how long a lease lasts without being renewed.
+const LeaseTTL = 10 * time.Second
+
+// ErrIncompatible reports a stream that exists with another meaning.
+var ErrIncompatible = errors.New("stream exists with an incompatible configuration")
+
+// StoreOptions size what Setup makes.
+type StoreOptions struct {
+	// MaxStore is the file store that may be used, in bytes; the streams get
+	// fractions of it. Default: what the broker allows this account, else 8 GiB.
+	MaxStore int64
+	// Replicas of each stream. Default 1; 3 in a cluster.
+	Replicas int
+}
+
+// Setup makes the streams and buckets that are missing. It may be called by many
+// at once and at every start. What exists is left as it is, its limits included;
+// ErrIncompatible names a stream that can't serve.
+func (b *Bus) Setup(ctx context.Context, o StoreOptions) error {
+	if o.Replicas == 0 {
+		o.Replicas = 1
+	}
+	if o.MaxStore <= 0 {
+		info, err := b.js.AccountInfo(ctx)
+		if err != nil {
+			return fmt.Errorf("ask the broker for its limits: %w", err)
+		}
+		if o.MaxStore = info.Limits.MaxStore; o.MaxStore <= 0 {
+			o.MaxStore = 8 << 30
+		}
+	}
+	for _, c := range append(b.streams(o), b.buckets(o)...) {
+		if err := b.ensure(ctx, c); err != nil {
+			return fmt.Errorf("set up %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (b *Bus) streams(o StoreOptions) []jetstream.StreamConfig {
+	trace := jetstream.StreamConfig{
+		Name: b.stream(streamTrace), Subjects: []string{b.join("trace", ">")},
+		Duplicates: 10 * time.Second, DenyDelete: true, MaxBytes: o.MaxStore / 100 * 60,
+		// own and contexts, but not their private side: it has a token more
+		RePublish: &jetstream.RePublish{Source: b.join("trace", "*", "*"), Destination: b.join("out", "{{wildcard(1)}}", "m", "{{wildcard(2)}}")},
+	}
+	call := jetstream.StreamConfig{
+		Name: b.stream(streamCall), Subjects: []string{b.join("call", ">")},
+		Retention: jetstream.WorkQueuePolicy, MaxAge: 7 * day, MaxConsumers: 4096,
+		Duplicates: 2 * time.Minute, MaxBytes: o.MaxStore / 100 * 10,
+	}
+	res := jetstream.StreamConfig{
+		Name: b.stream(streamRes), Subjects: []string{b.join("res", ">")},
+		MaxMsgsPerSubject: 1, DiscardNewPerSubject: true, MaxAge: 14 * day,
+		Duplicates: 2 * time.Minute, MaxBytes: o.MaxStore / 100 * 15,
+		RePublish: &jetstream.RePublish{Source: b.join("res", ">"), Destination: b.join("done", ">")},
+	}
+	usage := jetstream.StreamConfig{
+		Name: b.stream(streamUsage), Subjects: []string{b.join("usage", ">")},
+		MaxMsgsPerSubject: 1, DiscardNewPerSubject: true,
+		Duplicates: 2 * time.Minute, MaxBytes: o.MaxStore / 100 * 5,
+	}
+	all := []jetstream.StreamConfig{trace, call, res, usage}
+	for i := range all {
+		c := &all[i]
+		c.Storage, c.Discard, c.Replicas = jetstream.FileStorage, jetstream.DiscardNew, o.Replicas
+		c.AllowDirect, c.MaxMsgSize = true, 1<<20
+		if c.MaxConsumers == 0 {
+			c.MaxConsumers = 1000
+		}
+	}
+	return all
+}
+
+// buckets are streams in the shape that key-value clients expect.
+func (b *Bus) buckets(o StoreOptions) []jetstream.StreamConfig {
+	bucket := func(name string, percent int64) jetstream.StreamConfig {
+		return jetstream.StreamConfig{
+			Name: b.bucketStream(name), Subjects: []string{b.key(name, ">")},
+			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowDirect: true,
+			Storage: jetstream.FileStorage, Replicas: o.Replicas, MaxConsumers: 4096,
+			Duplicates: 2 * time.Minute, MaxMsgSize: 1 << 20, MaxBytes: o.MaxStore / 100 * percent,
+		}
+	}
+	nodes := bucket(bucketNodes, 0)
+	nodes.Storage, nodes.MaxBytes = jetstream.MemoryStorage, 16<<20
+	nodes.MaxAge, nodes.Duplicates = LeaseTTL, LeaseTTL
+	nodes.AllowMsgTTL, nodes.SubjectDeleteMarkerTTL = true, LeaseTTL // watchers are told of an expiry
+	return []jetstream.StreamConfig{nodes, bucket(bucketSessions, 3), bucket(bucketSpaces, 2), bucket(bucketTools, 2)}
+}
+
+func (b *Bus) ensure(ctx context.Context, c jetstream.StreamConfig) error {
+	_, err := b.js.CreateStream(ctx, c)
+	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return err
+	}
+	s, err := b.js.Stream(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if what := differs(s.CachedInfo().Config, c); what != "" {
+		return fmt.Errorf("%w: %s differs", ErrIncompatible, what)
+	}
+	return nil
+}
+
+// differs names a setting that changes what the stream promises; limits do not.
+func differs(have, want jetstream.StreamConfig) string {
+	republish := func(c jetstream.StreamConfig) jetstream.RePublish {
+		if c.RePublish == nil {
+			return jetstream.RePublish{}
+		}
+		return *c.RePublish
+	}
+	for _, d := range []struct {
+		what string
+		bad  bool
+	}{
+		{"subjects", !slices.Equal(have.Subjects, want.Subjects)},
+		{"retention", have.Retention != want.Retention},
+		{"storage", have.Storage != want.Storage},
+		{"discard policy", have.Discard != want.Discard || have.DiscardNewPerSubject != want.DiscardNewPerSubject},
+		{"messages per subject", have.MaxMsgsPerSubject != want.MaxMsgsPerSubject},
+		{"roll-ups", have.AllowRollup != want.AllowRollup},
+		{"direct gets", !have.AllowDirect},
+		{"republishing", republish(have) != republish(want)},
+	} {
+		if d.bad {
+			return d.what
+		}
+	}
+	return ""
+}
