@@ -213,7 +213,7 @@ type Sources struct {
 	Flags map[string]string
 }
 
-// Load reads all layers. Its error joins a *Fault for each thing that is wrong.
+// Load reads all layers. Its error joins a *SettingError for each thing that is wrong.
 func Load(src Sources) (*Config, error) {
 	c := defaults()
 	c.origins = map[string]Origin{}
@@ -240,8 +240,8 @@ func Load(src Sources) (*Config, error) {
 // UserFile is the user file that Load looked for.
 func (c *Config) UserFile() string { return c.userFile }
 
-// A Fault is one thing that is wrong in a file, a variable or a flag.
-type Fault struct {
+// A SettingError is one thing that is wrong in a file, a variable or a flag.
+type SettingError struct {
 	// Place is file:line:col, "environment NAME" or "flag --name".
 	Place string
 	// Key is the setting; empty when the file can't be read at all.
@@ -250,7 +250,7 @@ type Fault struct {
 	Problem string
 }
 
-func (f *Fault) Error() string {
+func (f *SettingError) Error() string {
 	if f.Key == "" {
 		return fmt.Sprintf("%s: %s", f.Place, f.Problem)
 	}

@@ -227,7 +227,7 @@ func TestLoad_FaultsNamePlaceKeyAndRemedy(t *testing.T) {
 func TestLoad_TellsAllFaultsAtOnce(t *testing.T) {
 	_, err := config.Load(place{user: "a1: 1\nmax_turns: x\n", environ: []string{"ROOKERY_COLOR=red"}}.sources(t))
 	require.Len(t, strings.Split(err.Error(), "\n"), 3)
-	var f *config.Fault
+	var f *config.SettingError
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, "a1", f.Key)
 }

@@ -27,7 +27,7 @@ func (d *decoder) fault(at ast.Node, key, format string, args ...any) {
 		p := at.GetToken().Position
 		place = fmt.Sprintf("%s:%d:%d", place, p.Line, p.Column)
 	}
-	d.faults = append(d.faults, &Fault{Place: place, Key: key, Problem: fmt.Sprintf(format, args...)})
+	d.faults = append(d.faults, &SettingError{Place: place, Key: key, Problem: fmt.Sprintf(format, args...)})
 }
 
 func (d *decoder) config(root ast.Node, c *Config) {
@@ -35,7 +35,7 @@ func (d *decoder) config(root ast.Node, c *Config) {
 	if d.file.layer == LayerProject && len(d.allowed) > 0 {
 		for i, t := range c.Tools.Enabled {
 			if !slices.Contains(d.allowed, t) {
-				d.faults = append(d.faults, &Fault{
+				d.faults = append(d.faults, &SettingError{
 					Place: d.origins[fmt.Sprintf("tools.enabled[%d]", i)].String(), Key: "tools.enabled",
 					Problem: fmt.Sprintf("%s is not among the tools that %s enables; a project file may only leave tools out", t, d.file.user),
 				})

@@ -65,7 +65,7 @@ func (c *Config) readEnv(env map[string]string) error {
 	}
 	for _, name := range sorted(env) {
 		if strings.HasPrefix(name, "ROOKERY_") && !slices.Contains(known, name) {
-			c.Warnings = append(c.Warnings, "environment "+name+" sets nothing"+suggest(name, known[:len(known):len(known)]))
+			c.Warnings = append(c.Warnings, "environment "+name+" sets nothing"+suggest(name, known))
 		}
 	}
 	return errors.Join(faults...)
@@ -83,10 +83,10 @@ func (c *Config) readFlags(flags map[string]string) error {
 func (c *Config) setText(key, text string, o Origin) error {
 	f, ok := find(reflect.ValueOf(c).Elem(), key)
 	if !ok {
-		return &Fault{Place: o.String(), Key: key, Problem: "is not a setting"}
+		return &SettingError{Place: o.String(), Key: key, Problem: "is not a setting"}
 	}
 	if p := setText(f.value, text, f.rules); p != "" {
-		return &Fault{Place: o.String(), Key: key, Problem: p}
+		return &SettingError{Place: o.String(), Key: key, Problem: p}
 	}
 	c.origins[key] = o
 	return nil

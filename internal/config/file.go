@@ -61,7 +61,7 @@ func (c *Config) readFile(f file) error {
 	case errors.Is(err, fs.ErrNotExist) && !f.must:
 		return nil
 	case err != nil:
-		return &Fault{Place: f.path, Problem: err.Error()}
+		return &SettingError{Place: f.path, Problem: err.Error()}
 	}
 	root, err := parse(text)
 	if err != nil {
@@ -124,7 +124,7 @@ func syntaxFault(path string, err error) error {
 	var at yaml.Error
 	if errors.As(err, &at) && at.GetToken() != nil {
 		pos := at.GetToken().Position
-		return &Fault{Place: fmt.Sprintf("%s:%d:%d", path, pos.Line, pos.Column), Problem: "is not YAML: " + at.GetMessage()}
+		return &SettingError{Place: fmt.Sprintf("%s:%d:%d", path, pos.Line, pos.Column), Problem: "is not YAML: " + at.GetMessage()}
 	}
-	return &Fault{Place: path, Problem: err.Error()}
+	return &SettingError{Place: path, Problem: err.Error()}
 }

@@ -135,11 +135,11 @@ func (c *Config) checkModels() error {
 		}
 		switch {
 		case m.Name == "":
-			faults = append(faults, &Fault{Place: o.String(), Key: key, Problem: "is missing; every model needs a name"})
+			faults = append(faults, &SettingError{Place: o.String(), Key: key, Problem: "is missing; every model needs a name"})
 		case m.Name == Demo:
-			faults = append(faults, &Fault{Place: o.String(), Key: key, Problem: Demo + " is built in; choose another name"})
+			faults = append(faults, &SettingError{Place: o.String(), Key: key, Problem: Demo + " is built in; choose another name"})
 		case seen[m.Name]:
-			faults = append(faults, &Fault{Place: o.String(), Key: key, Problem: fmt.Sprintf("%q is the name of an earlier model, too", m.Name)})
+			faults = append(faults, &SettingError{Place: o.String(), Key: key, Problem: fmt.Sprintf("%q is the name of an earlier model, too", m.Name)})
 		}
 		seen[m.Name] = true
 	}

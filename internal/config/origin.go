@@ -71,7 +71,7 @@ func (c *Config) Settings() []Setting {
 }
 
 func show(f boundField) string {
-	if ms, ok := f.value.Interface().([]Model); ok {
+	if ms, ok := reflect.TypeAssert[[]Model](f.value); ok {
 		names := make([]string, len(ms))
 		for i, m := range ms {
 			names[i] = m.Name

@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 
@@ -49,7 +48,7 @@ func TestCompactionPrompt_Lint(t *testing.T) {
 		`(?i)do not call any tool`, `(?i)text only`,
 		`between \[summary\] and \[/summary\]`,
 	} {
-		require.Regexp(t, regexp.MustCompile(want), p)
+		require.Regexp(t, want, p)
 	}
 	require.Equal(t, "S", protocol.ExtractSummary("[summary]\nS\n[/summary]"))
 }

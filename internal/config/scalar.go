@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,10 +142,8 @@ type rules struct {
 
 func (r rules) problem(s string) string {
 	if len(r.oneof) > 0 {
-		for _, o := range r.oneof {
-			if s == o {
-				return ""
-			}
+		if slices.Contains(r.oneof, s) {
+			return ""
 		}
 		return fmt.Sprintf("%q is not one of %s", s, strings.Join(r.oneof, ", "))
 	}
