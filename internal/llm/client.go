@@ -100,6 +100,7 @@ func (a *attempt) read(s *stream) error {
 	}
 	for {
 		ev, err := s.events.next()
+		r.began = r.began || s.events.comments
 		switch {
 		case isEOF(err):
 			return errCutOff

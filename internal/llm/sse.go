@@ -32,6 +32,8 @@ type events struct {
 	data    []byte
 	hasData bool
 	spare   []byte // the buffer of the event that was returned last
+	// comments reports that there were some: the server is at work.
+	comments bool
 }
 
 func newEvents(br *bufio.Reader) *events { return &events{br: br} }
@@ -69,6 +71,8 @@ func (s *events) field(line []byte) (ev event, ok bool, err error) {
 	key, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(key) {
+	case "":
+		s.comments = true
 	case "event":
 		if s.hasData && whole(s.data) {
 			ev, ok = s.take(), true
