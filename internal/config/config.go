@@ -144,7 +144,7 @@ type Store struct {
 	Dir string `yaml:"dir"`
 	// Durability strict syncs each write, fast once a second.
 	Durability string `yaml:"durability" oneof:"fast strict"`
-	// Size is the most it may use, in bytes; 0 = three quarters of the free space.
+	// Size is the most it may use, in bytes; 0 = the broker's default.
 	Size     int64 `yaml:"size" min:"0"`
 	Replicas int   `yaml:"replicas" min:"1"`
 }

@@ -123,6 +123,8 @@ models:
     model: qwen
     context_window: 32768
     stream_usage: false
+    temperature: 0
+    thinking_body: {high: {think: true}}
     replay_reasoning: never
     extra_headers: {X-Team: a}
     extra_body: {options: {num_ctx: 4096}, list: [1, two]}
@@ -149,6 +151,8 @@ tools:
 	require.Equal(t, "qwen", m.ID)
 	require.False(t, *m.StreamUsage)
 	require.Nil(t, m.ParallelToolCalls)
+	require.Zero(t, *m.Temperature)
+	require.Equal(t, map[string]map[string]any{"high": {"think": true}}, m.ThinkingBody)
 	require.Equal(t, 10*time.Minute, m.IdleTimeout)
 	require.Equal(t, c.Request.ProgressTimeout, m.ProgressTimeout)
 	require.Equal(t, config.Prices{CacheWrite: 1, Output: 2.5}, m.Prices)

@@ -32,26 +32,37 @@ type Model struct {
 	MaxTokens int    `yaml:"max_tokens" min:"0"`
 	Thinking  string `yaml:"thinking" oneof:"none low medium high xhigh"`
 
+	// Provider names the endpoint in traces; empty = its host.
+	Provider string `yaml:"provider"`
 	// StreamUsage asks for usage in the stream. nil = yes, and no after a refusal.
 	StreamUsage *bool `yaml:"stream_usage"`
 	// MaxTokensField is the name under which MaxTokens is sent; empty = max_tokens.
 	MaxTokensField string `yaml:"max_tokens_field" oneof:"max_tokens max_completion_tokens"`
-	// ReplayReasoning says what becomes of thinking in later requests: field sends
-	// it back where the endpoint itself had named a field, which is the default.
+	// ReplayReasoning says whether thinking goes back in later requests; empty =
+	// field, in the field it came in.
 	ReplayReasoning string `yaml:"replay_reasoning" oneof:"never field always"`
-	// ThinkTags reads a leading <think> block of the text as thinking.
-	ThinkTags bool `yaml:"think_tags"`
-	// IDRule alnum9 makes call ids of nine letters and digits.
-	IDRule string `yaml:"id_rule" oneof:"any alnum9"`
-	// SystemRole is the role of the system prompt; empty = system.
-	SystemRole        string            `yaml:"system_role" oneof:"system developer"`
-	ParallelToolCalls *bool             `yaml:"parallel_tool_calls"`
-	ExtraHeaders      map[string]string `yaml:"extra_headers"`
-	ExtraBody         map[string]any    `yaml:"extra_body"`
+	// ThinkTags reads a <think> block at the start of a text as thinking. nil = yes.
+	ThinkTags *bool `yaml:"think_tags"`
+	// IDRule alnum9 makes call ids of nine letters and digits; empty = any.
+	IDRule            string   `yaml:"id_rule" oneof:"any alnum9"`
+	ParallelToolCalls *bool    `yaml:"parallel_tool_calls"`
+	Temperature       *float64 `yaml:"temperature"`
+	// ThinkingBody holds what each thinking level adds to a request, in place of
+	// reasoning_effort.
+	ThinkingBody map[string]map[string]any `yaml:"thinking_body"`
+	ExtraHeaders map[string]string         `yaml:"extra_headers"`
+	ExtraBody    map[string]any            `yaml:"extra_body"`
+	// Azure makes URL and authentication those of Azure OpenAI.
+	Azure      bool   `yaml:"azure"`
+	APIVersion string `yaml:"api_version"`
+	// Proxy honours HTTP_PROXY and its kin.
+	Proxy bool `yaml:"proxy"`
 	// IdleTimeout and ProgressTimeout differ from those of Request; 0 = the same.
 	IdleTimeout     time.Duration `yaml:"idle_timeout" off:"yes"`
 	ProgressTimeout time.Duration `yaml:"progress_timeout" off:"yes"`
-	Prices          Prices        `yaml:"prices"`
+	// FinishGrace is how long usage is waited for behind an answer; 0 = 5 s.
+	FinishGrace time.Duration `yaml:"finish_grace" off:"yes"`
+	Prices      Prices        `yaml:"prices"`
 
 	// APIKey comes from the environment, when the model is asked for.
 	APIKey string `yaml:"-" json:"-"`
