@@ -47,15 +47,26 @@ func (b *Bus) Setup(ctx context.Context, o StoreOptions) error {
 	if o.Replicas == 0 {
 		o.Replicas = 1
 	}
-	if o.MaxStore <= 0 {
-		info, err := b.js.AccountInfo(ctx)
-		if err != nil {
-			return fmt.Errorf("ask the broker for its limits: %w", err)
-		}
-		if o.MaxStore = info.Limits.MaxStore; o.MaxStore <= 0 {
-			o.MaxStore = 8 << 30
-		}
+	if o.MaxStore > 0 {
+		return b.setup(ctx, o)
 	}
+	info, err := b.js.AccountInfo(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the broker for its limits: %w", err)
+	}
+	if o.MaxStore = info.Limits.MaxStore; o.MaxStore <= 0 {
+		o.MaxStore = 8 << 30
+	}
+	for { // the account may have no limit where the server has one
+		err := b.setup(ctx, o)
+		if r := (*jetstream.APIError)(nil); !errors.As(err, &r) || r.ErrorCode != codeNoSpace || o.MaxStore < 64<<20 {
+			return err
+		}
+		o.MaxStore /= 2
+	}
+}
+
+func (b *Bus) setup(ctx context.Context, o StoreOptions) error {
 	for _, c := range append(b.streams(o), b.buckets(o)...) {
 		if err := b.ensure(ctx, c); err != nil {
 			return fmt.Errorf("set up %s: %w", c.Name, err)
@@ -116,12 +127,15 @@ func (b *Bus) buckets(o StoreOptions) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{nodes, bucket(bucketSessions, 3), bucket(bucketSpaces, 2), bucket(bucketTools, 2)}
 }
 
+// ensure makes a stream that is missing. It looks first: the broker refuses a
+// second one for its size before it sees that it is there.
 func (b *Bus) ensure(ctx context.Context, c jetstream.StreamConfig) error {
-	_, err := b.js.CreateStream(ctx, c)
-	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return err
-	}
 	s, err := b.js.Stream(ctx, c.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if s, err = b.js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = b.js.Stream(ctx, c.Name)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -147,7 +161,7 @@ func differs(have, want jetstream.StreamConfig) string {
 		{"retention", have.Retention != want.Retention},
 		{"storage", have.Storage != want.Storage},
 		{"discard policy", have.Discard != want.Discard || have.DiscardNewPerSubject != want.DiscardNewPerSubject},
-		{"messages per subject", have.MaxMsgsPerSubject != want.MaxMsgsPerSubject},
+		{"messages per subject", max(have.MaxMsgsPerSubject, 0) != want.MaxMsgsPerSubject},
 		{"roll-ups", have.AllowRollup != want.AllowRollup},
 		{"direct gets", !have.AllowDirect},
 		{"republishing", republish(have) != republish(want)},

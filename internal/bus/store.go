@@ -16,6 +16,7 @@ import (
 // Error codes of the broker that decide what a publish meant.
 const (
 	codeNotFound  = 10037
+	codeNoSpace   = 10047
 	codeConflict  = 10071 // another write came between
 	codeBusy      = 10164 // another write of the same subject is in flight
 	codeNotStored = 10077 // the subject is taken, or the stream is full

@@ -83,25 +83,28 @@ func Start(o Options) (*Server, error) {
 	fatal := make(chan string, 1) // the server's logger writes its first fatal error
 	srv.SetLoggerV2(&logger{log: o.Logger, fatal: fatal}, false, false, false)
 	srv.Start()
-	if !srv.ReadyForConnections(startTimeout) {
+	if err := ready(srv, fatal); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return nil, fmt.Errorf("%w: %s", ErrNotReady, reason(fatal))
-	}
-	if !srv.JetStreamEnabled() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return nil, fmt.Errorf("%w: %s", ErrStore, reason(fatal))
+		return nil, err
 	}
 	return &Server{srv: srv, max: o.MaxStore}, nil
 }
 
-func reason(fatal <-chan string) string {
-	select {
-	case s := <-fatal:
-		return s
-	default:
-		return "no answer after " + startTimeout.String()
+// ready waits until the server serves, or says why it can't.
+func ready(srv *server.Server, fatal <-chan string) error {
+	for deadline := time.Now().Add(startTimeout); ; {
+		switch {
+		case srv.ReadyForConnections(50 * time.Millisecond):
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%w: not ready after %s", ErrNotReady, startTimeout)
+		}
+		select {
+		case why := <-fatal:
+			return fmt.Errorf("%w: %s", ErrNotReady, why)
+		default:
+		}
 	}
 }
 
