@@ -91,8 +91,30 @@ func Comment(text string) Step { return Raw(": " + text + "\n\n") }
 // Raw sends bytes as they are.
 func Raw(b string) Step { return Step{do: func(p *player) { p.send([]byte(b)) }} }
 
-// RawEnd sends bytes as they are, and nothing after them.
-func RawEnd(b string) Step { s := Raw(b); s.ends = true; return s }
+// RawEnd sends pieces as they are, each in a write of its own, and nothing after them.
+func RawEnd(pieces ...string) Step {
+	return Step{ends: true, do: func(p *player) {
+		for _, piece := range pieces {
+			p.send([]byte(piece))
+		}
+	}}
+}
+
+// Every sends b again and again until the client goes.
+func Every(d time.Duration, b string) Step {
+	return Step{ends: true, do: func(p *player) {
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				p.send([]byte(b))
+			case <-p.gone:
+				return
+			}
+		}
+	}}
+}
 
 // Status answers with an HTTP status instead of a stream; header is in pairs.
 func Status(code int, body string, header ...string) Step {
