@@ -55,7 +55,7 @@ func (c *calls) find(id, name, args string, index *num) *segment {
 // the id or the index of cur.
 func another(cur *segment, name, args string) bool {
 	body := cur.body.String()
-	if strings.TrimSpace(body) == "" {
+	if cur.name == "" || strings.TrimSpace(body) == "" {
 		return false
 	}
 	return name != cur.name || strings.HasPrefix(strings.TrimSpace(args), "{") && object(body)

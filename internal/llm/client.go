@@ -188,7 +188,7 @@ func (a *attempt) outcome(ctx context.Context, err error) engine.Outcome {
 // answer. What happened to the stream after that does not count (L080).
 func (a *attempt) settle(err error) error {
 	r := &a.reply
-	if r.finish == "" && !r.done || errors.Is(err, errLateArguments) {
+	if r.finish == "" && !r.done {
 		return err
 	}
 	fault := r.settle()

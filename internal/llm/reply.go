@@ -13,7 +13,6 @@ const maxReply = 64 << 20
 
 var (
 	errReplyTooLarge = fmt.Errorf("the reply is larger than %d MiB", maxReply>>20)
-	errLateArguments = errors.New("arguments of a call came after the finish reason")
 	errFinishError   = errors.New("the provider ended the reply with finish reason error")
 	errNothing       = errors.New("the reply has no answer")
 	errOnlyThinking  = errors.New("the reply has thinking only")
@@ -103,9 +102,7 @@ func (r *reply) delta(d *delta) error {
 	r.thinking(d)
 	r.text(d)
 	if d.FunctionCall != nil {
-		if err := r.functionCall(d.FunctionCall); err != nil {
-			return err
-		}
+		r.functionCall(d.FunctionCall)
 	}
 	for _, t := range d.ToolCalls {
 		if err := r.call(t); err != nil {
@@ -250,38 +247,36 @@ func (r *reply) call(t callDelta) error {
 		s.fid.Extra = t.Extra
 		r.size += len(t.Extra)
 	}
-	if t.Function == nil {
-		return nil
+	if t.Function != nil {
+		r.arguments(s, *t.Function)
 	}
-	return r.arguments(s, *t.Function)
+	return nil
 }
 
 // functionCall takes the form from before tool_calls: there is one call, without id.
-func (r *reply) functionCall(f *wireFunction) error {
+func (r *reply) functionCall(f *wireFunction) {
 	if f.Name.s == "" && f.Arguments == (str{}) {
-		return nil
+		return
 	}
 	if r.calls.function == nil {
 		r.settleText()
 		r.calls.function = r.calls.begin(&r.queue)
 	}
-	return r.arguments(r.calls.function, *f)
+	r.arguments(r.calls.function, *f)
 }
 
-func (r *reply) arguments(s *segment, f wireFunction) error {
+// arguments adds to a call. One that is closed was whole when the reply was
+// finished: what comes after that is not part of it.
+func (r *reply) arguments(s *segment, f wireFunction) {
 	args := r.calls.joins[s].join(f.Arguments)
 	if s.closed {
-		if strings.TrimSpace(args) != "" {
-			return errLateArguments
-		}
-		return nil
+		return
 	}
 	if !s.live {
 		s.name = mergeName(s.name, f.Name.s, r.offered)
 	}
 	r.size += len(args)
 	r.queue.write(s, args)
-	return nil
 }
 
 // settle commits the reply: what is open is closed as completed, or as the
