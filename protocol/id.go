@@ -65,6 +65,9 @@ func (c *CallIDs) Unique(id string) string {
 
 // Clone returns an independent copy.
 func (c *CallIDs) Clone() *CallIDs {
+	if c == nil {
+		return &CallIDs{}
+	}
 	d := &CallIDs{seen: make(map[string]bool, len(c.seen))}
 	for id := range c.seen {
 		d.seen[id] = true

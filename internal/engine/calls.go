@@ -102,7 +102,7 @@ func (t *turn) decide(v Verdict) {
 	t.asked = nil
 	t.emit(protocol.ApprovalDecision{Decision: v.Decision, ToolCallID: c.ToolCallID, By: v.By, Reason: v.Reason})
 	if v.Decision != protocol.Allow {
-		t.denied = t.denied || v.By != "user"
+		t.denied = t.denied || v.By == "policy" || v.By == "timeout"
 		t.record(c, protocol.ToolCallOutput{Output: protocol.NoteDenied, StopReason: protocol.Aborted})
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,6 +164,8 @@ func (e *Engine) Abort(by string) bool {
 }
 
 func (e *Engine) start(ctx context.Context, from Resume, in Input, steerable bool, body func(*run)) iter.Seq[protocol.Message] {
+	from.IDs = from.IDs.Clone()              // the model's goroutine writes them
+	from.History = slices.Clip(from.History) // the fold keeps appending to its own
 	box := newInbox(steerable)
 	e.mu.Lock()
 	e.inbox = box

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -49,11 +48,6 @@ func newRun(ctx context.Context, cfg Config, from Resume, in Input, box *inbox, 
 		over:  make(chan struct{}),
 		fresh: from.Rotate || (from.Context > 1 && from.Turns == 0),
 	}
-	if r.from.IDs == nil {
-		r.from.IDs = &protocol.CallIDs{}
-	}
-	r.from.IDs = r.from.IDs.Clone()              // the model's goroutine writes it
-	r.from.History = slices.Clip(r.from.History) // the fold keeps appending to its own
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	return r
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"slices"
+	"time"
 
 	"rookery/protocol"
 )
@@ -102,6 +103,10 @@ type Fold struct {
 	answered    string // … once that request had completed
 	compacted   bool   // a compaction completed and no turn since
 	interrupted bool   // an abort follows the open turn
+
+	known     map[string]bool // ids of accepted commands
+	decisions map[string]decision
+	positions map[string][2]int // request and position of each call
 }
 
 // turn is the open turn: its input, its failed attempts and the current one.
@@ -119,7 +124,35 @@ type turn struct {
 }
 
 // NewFold returns the fold of an empty trace.
-func NewFold() *Fold { return &Fold{s: State{IDs: &protocol.CallIDs{}}} }
+func NewFold() *Fold {
+	return &Fold{
+		s:     State{IDs: &protocol.CallIDs{}},
+		known: map[string]bool{}, decisions: map[string]decision{}, positions: map[string][2]int{},
+	}
+}
+
+// decision is a verdict and when it was recorded.
+type decision struct {
+	protocol.ApprovalDecision
+	at time.Time
+}
+
+// Known reports whether a command with that id was accepted: a repeated one gets
+// the same answer.
+func (f *Fold) Known(id string) bool { return f.known[id] }
+
+// Decision returns what was decided on a call, and when.
+func (f *Fold) Decision(id string) (d protocol.ApprovalDecision, at time.Time, ok bool) {
+	v, ok := f.decisions[id]
+	return v.ApprovalDecision, v.at, ok
+}
+
+// Position names a call: the number of its request in the session and its place
+// among the calls of the reply.
+func (f *Fold) Position(id string) (request, position int, ok bool) {
+	p, ok := f.positions[id]
+	return p[0], p[1], ok
+}
 
 // Add takes the next record of the session, private ones included. context is the
 // number of the trace context it was found in.
@@ -134,6 +167,7 @@ func (f *Fold) Add(context int, m protocol.Message) {
 		f.settle()
 		f.interrupted = false
 		f.task = &Task{TaskBegin: p}
+		f.known[p.TaskID] = true
 	case protocol.TaskEnd:
 		f.endCompaction(protocol.Failed)
 		f.settle()
@@ -252,6 +286,7 @@ func (f *Fold) content(m protocol.Message) {
 	cur := &f.open.current
 	cur.Reply = append(cur.Reply, m)
 	if tc, ok := m.Payload.(protocol.ToolCall); ok && tc.StopReason == protocol.Completed {
+		f.positions[tc.ToolCallID] = [2]int{f.open.request, len(cur.Calls)}
 		cur.Calls = append(cur.Calls, &Call{ToolCall: tc, Request: f.open.request, Position: len(cur.Calls)})
 	}
 }
@@ -295,6 +330,7 @@ func (f *Fold) call(id string) *Call {
 func (f *Fold) event(m protocol.Message) {
 	switch p := m.Payload.(type) {
 	case protocol.ApprovalDecision:
+		f.decisions[p.ToolCallID] = decision{p, m.Timestamp}
 		if c := f.call(p.ToolCallID); c != nil && c.Decision == nil {
 			c.Decision = &p
 			f.open.received = nil
@@ -318,6 +354,7 @@ func (f *Fold) event(m protocol.Message) {
 			f.open.takeovers++
 		}
 	case protocol.SteeringQueued:
+		f.known[p.SteerID] = true
 		if f.task != nil {
 			f.task.Steering = append(f.task.Steering, p)
 		}

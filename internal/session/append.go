@@ -1,0 +1,218 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"rookery/internal/bus"
+	"rookery/protocol"
+)
+
+// A record is one message on its way into the trace.
+type record struct {
+	context int
+	private bool
+	message protocol.Message
+	then    []chan<- error // told once it is stored, or never will be; capacity 1 each
+}
+
+// stored is what the appender reports of one publish.
+type stored struct {
+	at      bus.Stored
+	visible bool
+	err     error
+}
+
+// record puts a message into the trace's queue, the fold, and what viewers know.
+func (s *session) record(m protocol.Message, then ...chan<- error) {
+	s.observe(m)
+	ctx, private, recorded := s.placer.Place(m)
+	if !recorded {
+		s.live.say(s, m)
+		return
+	}
+	m = m.Sealed()
+	s.fold.Add(ctx, m)
+	if !private {
+		s.n++
+	}
+	s.live.completed(m.Payload)
+	s.queue = append(s.queue, record{ctx, private, m, then})
+}
+
+const maxFrame = 240 << 10
+
+// flush publishes the next frame unless one is in flight. A token_usage waits for
+// its request_end: the two are one step (L043).
+func (s *session) flush(ctx context.Context) {
+	if len(s.flying) > 0 || len(s.queue) == 0 || s.fault != nil {
+		return
+	}
+	first := s.queue[0]
+	n, size := 0, 0
+	for n < len(s.queue) && s.queue[n].context == first.context && s.queue[n].private == first.private {
+		size += len(s.queue[n].message.Encode()) + 1
+		if n > 0 && size > maxFrame {
+			break
+		}
+		n++
+	}
+	if _, half := s.queue[n-1].message.Payload.(protocol.TokenUsage); half && n == len(s.queue) && !s.placer.Compacting {
+		if n--; n == 0 {
+			return
+		}
+	}
+	s.flying = s.queue[:n:n]
+	s.queue = s.queue[n:]
+	ms := make([]protocol.Message, n)
+	for i, r := range s.flying {
+		ms[i] = r.message
+	}
+	s.working.Go(func() {
+		actx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.h.cfg.WriteTimeout)
+		defer cancel()
+		at, err := s.trace.Append(actx, first.context, first.private, ms)
+		s.stored <- stored{at: at, visible: !first.private, err: err}
+	})
+}
+
+// settle takes the fate of a publish: on success who waited goes on, else the
+// session is lost to this owner.
+func (s *session) settle(ctx context.Context, st stored) {
+	flying := s.flying
+	s.flying = nil
+	if st.err != nil {
+		s.lose(ctx, st.err, flying)
+		return
+	}
+	if st.visible {
+		s.seen = st.at.Seq
+	}
+	for _, r := range flying {
+		for _, c := range r.then {
+			c <- nil
+		}
+		s.confirmed(ctx, r.message)
+	}
+}
+
+// lose gives the session up: nothing more is recorded, shown or answered.
+func (s *session) lose(ctx context.Context, err error, flying []record) {
+	s.fault = fmt.Errorf("trace write failed: %w", err)
+	if errors.Is(err, bus.ErrFenced) {
+		s.fault = errLost
+	}
+	s.log.WarnContext(ctx, "session lost", "err", err)
+	for _, r := range append(flying, s.queue...) {
+		for _, c := range r.then {
+			c <- s.fault
+		}
+	}
+	s.queue = nil
+	if s.stop != nil {
+		s.stop()
+	}
+}
+
+// keep asks the owner to record p and waits until it is stored. It is how the
+// engine's goroutines meet the barriers; the order of their sends is the trace's.
+func (s *session) keep(ctx context.Context, p protocol.Payload) error {
+	done := make(chan error, 1)
+	if err := s.tell(ctx, keeping{protocol.New(p), done}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-s.closed:
+		return errLost
+	}
+}
+
+// say asks the owner to record p and does not wait.
+func (s *session) say(ctx context.Context, p protocol.Payload) error {
+	return s.tell(ctx, keeping{message: protocol.New(p)})
+}
+
+func (s *session) tell(ctx context.Context, ev any) error {
+	select {
+	case s.events <- ev:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.closed:
+		return errLost
+	}
+}
+
+// keeping is an event: a message to record, and who waits for it.
+type keeping struct {
+	message protocol.Message
+	stored  chan<- error // nil when nobody waits
+}
+
+// barrier is an event: who wants to know when all that came before it is stored.
+type barrier struct{ stored chan<- error }
+
+// sync waits until everything that was sent to the owner before is stored.
+func (s *session) sync(ctx context.Context) error {
+	done := make(chan error, 1)
+	if err := s.tell(ctx, barrier{done}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-s.closed:
+		return errLost
+	}
+}
+
+// take handles one event of the engine's side.
+func (s *session) take(ev any) {
+	switch ev := ev.(type) {
+	case protocol.Message:
+		s.record(ev)
+	case keeping:
+		if ev.stored != nil {
+			s.record(ev.message, ev.stored)
+		} else {
+			s.record(ev.message)
+		}
+	case barrier:
+		s.await(ev.stored)
+	case asking:
+		s.pending[ev.p.call.ToolCallID] = ev.p
+	case ended:
+		s.taskOver()
+	case func():
+		ev()
+	}
+}
+
+// await tells c when the last queued record is stored, at once when there is none.
+func (s *session) await(c chan<- error) {
+	switch {
+	case len(s.queue) > 0:
+		last := &s.queue[len(s.queue)-1]
+		last.then = append(last.then, c)
+	case len(s.flying) > 0:
+		last := &s.flying[len(s.flying)-1]
+		last.then = append(last.then, c)
+	default:
+		c <- nil
+	}
+}
+
+// dropEvent answers an event that comes too late.
+func (s *session) dropEvent(ev any) {
+	switch ev := ev.(type) {
+	case keeping:
+		if ev.stored != nil {
+			ev.stored <- errLost
+		}
+	case barrier:
+		ev.stored <- errLost
+	}
+}

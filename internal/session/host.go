@@ -1,0 +1,189 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rookery/internal/bus"
+	"rookery/internal/engine"
+	"rookery/protocol"
+)
+
+// A Model is one that sessions can be run with.
+type Model struct {
+	engine.Model
+	// Name is what sessions are started with; ID and Provider what the trace says.
+	Name, ID, Provider string
+	ContextWindow      int
+	MaxTokens          int
+	Thinking           string
+}
+
+// A Policy says what a tool may do, by the orchestrator's configuration.
+type Policy struct {
+	Permission protocol.Permission
+	Idempotent bool
+}
+
+// A Config holds what an orchestrator needs to host sessions.
+type Config struct {
+	Bus *bus.Bus // required
+	// Node is the orchestrator's id, Boot that of its process. Defaults are random.
+	Node protocol.ID
+	Boot string
+	// Models finds a model by name, "" being the default one. Required.
+	Models func(name string) (Model, error)
+	// System makes the system prompt from the workspace's AGENTS.md.
+	System func(instructions string) string
+	// Policy is asked for each tool. Default: rw, not idempotent.
+	Policy func(pool, tool string) Policy
+	// Settings of the loop; a task's options come first.
+	Settings engine.Settings
+	// Pool serves sessions that name none. Default "default".
+	Pool string
+	// Private keeps the orchestrator out of the queue: it serves only sessions
+	// that are asked of it by name.
+	Private bool
+
+	// QueueTimeout is how long a call may wait for a worker of a pool, PinnedTimeout
+	// for the one worker that can take it. Defaults 10 min and 1 min.
+	QueueTimeout, PinnedTimeout time.Duration
+	// UnreachableGrace is how long a claimed call may outlive its deadline
+	// without a word of its worker. Default 2 min.
+	UnreachableGrace time.Duration
+	// IdleAfter is how long an idle session stays open. Default 10 min.
+	IdleAfter time.Duration
+	// WriteTimeout bounds the retries of one append (L059). Default 30 s.
+	WriteTimeout time.Duration
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	if c.Bus == nil {
+		errs = append(errs, errors.New("session: no Bus"))
+	}
+	if c.Models == nil {
+		errs = append(errs, errors.New("session: no Models"))
+	}
+	c.Node = cmp.Or(c.Node, protocol.ID("o-"+protocol.Token(5)))
+	c.Boot = cmp.Or(c.Boot, protocol.Token(8))
+	c.Pool = cmp.Or(c.Pool, "default")
+	if c.System == nil {
+		c.System = func(instructions string) string { return instructions }
+	}
+	if c.Policy == nil {
+		c.Policy = func(string, string) Policy { return Policy{Permission: protocol.ReadWrite} }
+	}
+	c.QueueTimeout = cmp.Or(c.QueueTimeout, 10*time.Minute)
+	c.PinnedTimeout = cmp.Or(c.PinnedTimeout, time.Minute)
+	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, 2*time.Minute)
+	c.IdleAfter = cmp.Or(c.IdleAfter, 10*time.Minute)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}
+
+// A Host runs the sessions that one orchestrator owns.
+type Host struct {
+	cfg   Config
+	bus   *bus.Bus
+	log   *slog.Logger
+	fleet *fleet
+
+	ctx context.Context //nolint:containedctx // the extent of Run; handlers of the bus have none
+
+	mu       sync.Mutex
+	sessions map[protocol.ID]*session
+	stopping bool
+	open     sync.WaitGroup // running sessions and handlers
+	imports  imports
+}
+
+// New checks the configuration; its error joins all faults.
+func New(cfg Config) (*Host, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Host{
+		cfg: cfg, bus: cfg.Bus, log: cfg.Logger,
+		fleet: newFleet(cfg.Bus), sessions: map[protocol.ID]*session{},
+		imports: imports{open: map[protocol.ID][]protocol.Message{}},
+	}, nil
+}
+
+// Node is the orchestrator's id.
+func (h *Host) Node() protocol.ID { return h.cfg.Node }
+
+// Run serves commands until ctx is done, then lets go of every session and
+// returns when the last one has ended. ready, if not nil, is called once commands
+// are served.
+func (h *Host) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h.ctx = ctx
+	stopFleet, err := h.fleet.watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopFleet()
+	stop, err := h.bus.ServeOrch(h.cfg.Node, h.handler(), !h.cfg.Private)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var lease sync.WaitGroup
+	lease.Go(func() {
+		if err := h.bus.KeepLease(ctx, bus.Lease{Kind: bus.LeaseOrchestrator, ID: h.cfg.Node, Boot: h.cfg.Boot}); err != nil && ctx.Err() == nil {
+			h.log.WarnContext(ctx, "lease not kept", "err", err)
+		}
+	})
+	if ready != nil {
+		ready()
+	}
+	<-ctx.Done()
+	h.mu.Lock()
+	h.stopping = true
+	h.mu.Unlock()
+	stop()
+	h.open.Wait()
+	lease.Wait()
+	return nil
+}
+
+// deliver gives a command to its session, opening it if need be.
+func (h *Host) deliver(sid protocol.ID, verb protocol.Verb, cmd protocol.Command, respond func(protocol.Reply)) {
+	h.mu.Lock()
+	if h.stopping {
+		h.mu.Unlock()
+		respond(protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the orchestrator is stopping"})
+		return
+	}
+	s, ok := h.sessions[sid]
+	if !ok {
+		s = newSession(h, sid)
+		h.sessions[sid] = s
+		h.open.Go(func() { s.run(h.ctx) })
+	}
+	h.mu.Unlock()
+	if !s.put(order{verb: verb, cmd: cmd, respond: respond}) {
+		h.deliver(sid, verb, cmd, respond) // it has just ended
+	}
+}
+
+// forget drops a session that has ended, so that the next command opens it anew.
+func (h *Host) forget(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions[s.id] == s {
+		delete(h.sessions, s.id)
+	}
+}

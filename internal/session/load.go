@@ -1,0 +1,151 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"rookery/internal/bus"
+	"rookery/protocol"
+)
+
+// load makes the session ready to serve: a new one gets a workspace and its first
+// owner, an existing one is folded and taken over. The reply says why not.
+func (s *session) load(ctx context.Context, first order) (protocol.Reply, error) {
+	own, _, err := s.h.bus.LastOwn(ctx, s.id)
+	if err != nil {
+		return failed(protocol.ReplyFailed, err)
+	}
+	if own == nil {
+		return s.create(ctx, first)
+	}
+	return s.reopen(ctx, *own)
+}
+
+func failed(code protocol.ReplyCode, err error) (protocol.Reply, error) {
+	return protocol.Reply{Code: code, Reason: err.Error()}, err
+}
+
+// create makes a session. Nothing of it exists before its workspace does.
+func (s *session) create(ctx context.Context, first order) (protocol.Reply, error) {
+	if first.verb != protocol.VerbRun {
+		return failed(protocol.ReplyNotFound, fmt.Errorf("there is no session %s", s.id))
+	}
+	if reply, ok := checkRun(first.cmd); !ok {
+		return reply, errors.New(reply.Reason)
+	}
+	o := first.cmd.Session
+	if reply, err := s.useModel(o.Model); err != nil {
+		return reply, err
+	}
+	s.state = agentState{Model: s.model.Name, Pool: s.h.pool(o.Pool), Worker: o.Worker, Tools: o.Tools, Source: o.Source}
+	ref, err := s.h.fleet.place(ctx, s.id, s.state, protocol.WorkspaceRef{Path: o.Workspace})
+	if err != nil {
+		return failed(protocol.ReplyWorkspace, err)
+	}
+	s.place = ref
+	if _, err := s.h.bus.PutWorkspace(ctx, s.id, ref, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+		return failed(protocol.ReplyFailed, err)
+	}
+	return s.own(ctx, 0)
+}
+
+// reopen takes an existing session, unless its owner lives and works on it.
+func (s *session) reopen(ctx context.Context, own protocol.Own) (protocol.Reply, error) {
+	last, err := s.read(ctx, 0)
+	if err != nil {
+		return failed(protocol.ReplyTrace, err)
+	}
+	st := s.fold.State()
+	if st.Meta == nil && st.Task == nil {
+		// Taken by somebody who recorded nothing: as good as new.
+		return s.own(ctx, last)
+	}
+	if st.Meta == nil {
+		return failed(protocol.ReplyTrace, fmt.Errorf("the trace of %s has no session_meta", s.id))
+	}
+	if st.Task != nil && own.Node != s.h.cfg.Node && s.h.fleet.alive(ctx, own) {
+		return protocol.Reply{Code: protocol.ReplyUse, Use: own.Node}, fmt.Errorf("owned by %s", own.Node)
+	}
+	if err := json.Unmarshal(st.Meta.AgentState, &s.state); err != nil {
+		s.log.WarnContext(ctx, "agent_state of the trace not understood", "err", err)
+	}
+	if reply, err := s.useModel(s.state.Model); err != nil {
+		return reply, err
+	}
+	ref, _, ok, err := s.h.bus.Workspace(ctx, s.id)
+	if err != nil {
+		return failed(protocol.ReplyFailed, err)
+	}
+	if !ok {
+		return failed(protocol.ReplyWorkspace, fmt.Errorf("session %s has no workspace; name one with -C", s.id))
+	}
+	s.place = ref
+	return s.own(ctx, last)
+}
+
+// own appends the record of ownership and folds what came in between.
+func (s *session) own(ctx context.Context, read uint64) (protocol.Reply, error) {
+	log, err := s.h.bus.OpenLog(ctx, s.id, s.h.cfg.Node, s.h.cfg.Boot)
+	var raced *bus.RaceError
+	switch {
+	case errors.As(err, &raced):
+		return protocol.Reply{Code: protocol.ReplyUse, Use: raced.Winner.Node}, err
+	case err != nil:
+		return failed(protocol.ReplyFailed, err)
+	}
+	if _, err := s.read(ctx, read); err != nil {
+		return failed(protocol.ReplyTrace, err)
+	}
+	s.trace = log
+	s.n, s.seen = log.Last().N, log.Last().Seq
+	st := s.fold.State()
+	s.placer.Context = st.Context
+	s.placer.Compacting = st.Task != nil && st.Task.Compaction != nil
+	if e, err := s.h.bus.Session(ctx, s.id); err == nil {
+		s.title = e.Title
+	}
+	if s.watching, err = s.h.bus.WatchCalls(s.id, s.hearCall); err != nil {
+		return failed(protocol.ReplyFailed, err)
+	}
+	s.serving, err = s.h.bus.ServeSession(s.id, func(_ protocol.ID, verb protocol.Verb, cmd protocol.Command, respond func(protocol.Reply)) {
+		if !s.put(order{verb, cmd, respond}) {
+			respond(protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the session has just been closed here"})
+		}
+	})
+	if err != nil {
+		return failed(protocol.ReplyFailed, err)
+	}
+	return protocol.Reply{}, nil
+}
+
+// read folds what is stored after a sequence and returns the last one.
+func (s *session) read(ctx context.Context, after uint64) (uint64, error) {
+	for f, err := range s.h.bus.Trace(ctx, s.id, after) {
+		if err != nil {
+			return after, fmt.Errorf("read the trace of %s: %w", s.id, err)
+		}
+		after = f.Seq
+		for _, m := range f.Messages {
+			s.fold.Add(f.Context, m)
+		}
+	}
+	return after, nil
+}
+
+func (s *session) useModel(name string) (protocol.Reply, error) {
+	m, err := s.h.cfg.Models(name)
+	if err != nil {
+		return failed(protocol.ReplyModel, err)
+	}
+	s.model = m
+	return protocol.Reply{}, nil
+}
+
+func (h *Host) pool(name string) string {
+	if name == "" {
+		return h.cfg.Pool
+	}
+	return name
+}

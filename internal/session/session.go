@@ -1,0 +1,317 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rookery/internal/bus"
+	"rookery/internal/engine"
+	"rookery/internal/trace"
+	"rookery/protocol"
+)
+
+// An order is a command on its way to the owner.
+type order struct {
+	verb    protocol.Verb
+	cmd     protocol.Command
+	respond func(protocol.Reply)
+}
+
+// A session is one that is hosted here. Everything below the channels belongs to
+// the owner goroutine.
+type session struct {
+	h   *Host
+	id  protocol.ID
+	log *slog.Logger
+
+	orders chan order    // capacity 64; handlers of the bus write, the owner reads
+	events chan any      // capacity 64; the engine's goroutines write in order, the owner reads
+	stored chan stored   // capacity 1; the appender writes, the owner reads
+	closed chan struct{} // closed by the owner when it takes nothing more
+	clerk  chan func(context.Context)
+
+	trace  *bus.Log
+	fold   *trace.Fold
+	placer trace.Placer
+	queue  []record // to be stored, in order
+	flying []record // in the publish that is in flight
+	n      uint64   // dense number of the last visible record that was queued
+	seen   uint64   // sequence of the last visible frame that is stored
+	fault  error    // why nothing can be recorded any more
+
+	state    agentState
+	place    protocol.WorkspaceRef
+	tools    []protocol.Tool
+	model    Model
+	title    string
+	engine   *engine.Engine
+	stop     context.CancelFunc // of the running task
+	working  sync.WaitGroup     // the engine goroutine and the clerk
+	ending   bool               // task_end is queued and not stored
+	deferred []order            // came while ending
+	waits    map[string][]waiter
+	answers  map[string]protocol.Reply // of accepted commands, by id
+	pending  map[string]*pending       // approvals that a person must give
+	live     live
+	watching func()   // stops the subscription to results
+	serving  func()   // stops the subscription to commands
+	requests requests // figures for the usage ledger
+	prompt   int      // messages of the prompt that are not stored yet
+	task     string   // id of the task that began last
+
+	abortStored bool
+
+	callsMu sync.Mutex
+	calls   map[string]*dispatch // running calls by dispatch id; executions write, hearCall reads
+}
+
+// A waiter is a command whose answer waits for a record.
+type waiter struct {
+	respond func(protocol.Reply)
+	reply   protocol.Reply
+}
+
+// agentState is what session_meta keeps for rookery itself.
+type agentState struct {
+	Model   string      `json:"model"`
+	Pool    string      `json:"pool,omitempty"`
+	Worker  protocol.ID `json:"worker,omitempty"`
+	Sandbox string      `json:"sandbox,omitempty"`
+	Tools   []string    `json:"tools,omitempty"`
+	Source  string      `json:"source,omitempty"`
+}
+
+func (a agentState) raw() json.RawMessage { return protocol.Encode(a) }
+
+func newSession(h *Host, id protocol.ID) *session {
+	return &session{
+		h: h, id: id, log: h.log.With("session", id),
+		orders: make(chan order, 64), events: make(chan any, 64), stored: make(chan stored, 1),
+		closed: make(chan struct{}), clerk: make(chan func(context.Context), 256),
+		fold: trace.NewFold(), waits: map[string][]waiter{}, answers: map[string]protocol.Reply{},
+		pending: map[string]*pending{}, calls: map[string]*dispatch{},
+	}
+}
+
+// put hands an order to the owner; false when the session has ended.
+func (s *session) put(o order) bool {
+	select {
+	case <-s.closed:
+		return false
+	default:
+	}
+	select {
+	case s.orders <- o:
+		return true
+	case <-s.closed:
+		return false
+	}
+}
+
+// run is the owner goroutine.
+func (s *session) run(ctx context.Context) {
+	defer s.h.forget(s)
+	first, ok := s.firstOrder(ctx)
+	if !ok {
+		close(s.closed)
+		return
+	}
+	if reply, err := s.load(ctx, first); err != nil {
+		s.refuseAll(first, reply)
+		return
+	}
+	s.working.Go(s.doClerk)
+	s.log.InfoContext(ctx, "session opened", "epoch", s.trace.Epoch())
+	s.command(ctx, first)
+	s.serve(ctx)
+	s.shut(ctx)
+}
+
+func (s *session) firstOrder(ctx context.Context) (order, bool) {
+	select {
+	case o := <-s.orders:
+		return o, true
+	case <-ctx.Done():
+		return order{}, false
+	}
+}
+
+// refuseAll answers what came for a session that could not be opened.
+func (s *session) refuseAll(first order, reply protocol.Reply) {
+	s.h.forget(s)
+	close(s.closed)
+	first.respond(reply)
+	for {
+		select {
+		case o := <-s.orders:
+			o.respond(reply)
+		default:
+			return
+		}
+	}
+}
+
+// serve handles what comes until the session is idle for long, lost, or ctx ends.
+func (s *session) serve(ctx context.Context) {
+	beat := time.NewTicker(5 * time.Second)
+	defer beat.Stop()
+	idle := time.NewTimer(s.h.cfg.IdleAfter)
+	defer idle.Stop()
+	for s.fault == nil {
+		s.flush(ctx)
+		select {
+		case o := <-s.orders:
+			s.command(ctx, o)
+			idle.Reset(s.h.cfg.IdleAfter)
+		case ev := <-s.events:
+			s.take(ev)
+			s.drainEvents()
+		case st := <-s.stored:
+			s.settle(ctx, st)
+			idle.Reset(s.h.cfg.IdleAfter)
+		case <-s.live.due():
+			s.live.flush(s)
+		case <-beat.C:
+			s.beat()
+		case <-idle.C:
+			if s.idle() {
+				return
+			}
+			idle.Reset(s.h.cfg.IdleAfter)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drainEvents takes what is ready, so that it leaves in one frame.
+func (s *session) drainEvents() {
+	for range cap(s.events) {
+		select {
+		case ev := <-s.events:
+			s.take(ev)
+		default:
+			return
+		}
+	}
+}
+
+func (s *session) idle() bool {
+	return s.engine == nil && len(s.queue) == 0 && len(s.flying) == 0 && !s.ending && len(s.orders) == 0
+}
+
+// shut lets go of the session: nothing new, the engine abandoned, what is queued
+// is stored if that is still possible.
+func (s *session) shut(ctx context.Context) {
+	if s.serving != nil {
+		s.serving()
+	}
+	if s.stop != nil {
+		s.stop()
+	}
+	s.h.forget(s)
+	close(s.closed)
+	s.drainStored()
+	s.failWaiters()
+	if s.watching != nil {
+		s.watching()
+	}
+	close(s.clerk)
+	s.working.Wait()
+	s.log.InfoContext(ctx, "session closed", "fault", errText(s.fault))
+}
+
+// drainStored waits for the publish in flight and keeps the engine's goroutines
+// from waiting for an owner that is gone.
+func (s *session) drainStored() {
+	left := s.h.cfg.WriteTimeout
+	timeout := time.After(left)
+	for len(s.flying) > 0 || len(s.queue) > 0 && s.fault == nil {
+		s.flush(context.Background())
+		select {
+		case st := <-s.stored:
+			s.settle(context.Background(), st)
+		case ev := <-s.events:
+			s.dropEvent(ev)
+		case <-timeout:
+			return
+		}
+	}
+}
+
+// failWaiters answers what can't be confirmed any more: the client asks again, by
+// the same id, and the next owner knows.
+func (s *session) failWaiters() {
+	reply := protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the session moved: " + errText(s.fault)}
+	for _, ws := range s.waits {
+		for _, w := range ws {
+			w.respond(reply)
+		}
+	}
+	for _, o := range s.deferred {
+		o.respond(reply)
+	}
+	for {
+		select {
+		case o := <-s.orders:
+			o.respond(reply)
+		default:
+			return
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// stateNow tells what the session does (L138).
+func (s *session) stateNow() protocol.State {
+	switch {
+	case s.placer.Compacting:
+		return protocol.StateCompacting
+	case s.engine != nil || s.ending:
+		return protocol.StateRunning
+	}
+	return protocol.StateIdle
+}
+
+// doClerk works off directory entries and usage rows, in order.
+func (s *session) doClerk() {
+	for f := range s.clerk {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		f(ctx)
+		cancel()
+	}
+}
+
+// later gives the clerk something to do; when it is far behind, the work is dropped.
+func (s *session) later(f func(context.Context)) {
+	select {
+	case s.clerk <- f:
+	default:
+		s.log.Warn("clerk is behind, entry dropped")
+	}
+}
+
+// enter writes the session's line of the directory.
+func (s *session) enter() {
+	e := protocol.Entry{
+		Session: s.id, State: s.stateNow(), Node: s.h.cfg.Node, Epoch: s.trace.Epoch(), Title: s.title,
+		At: time.Now().UTC().Format(time.RFC3339), Model: s.model.Name, Workspace: s.place,
+	}
+	s.later(func(ctx context.Context) {
+		if err := s.h.bus.PutSession(ctx, e); err != nil {
+			s.log.WarnContext(ctx, "directory entry not written", "err", err)
+		}
+	})
+}
+
+var errLost = errors.New("the session has another owner")

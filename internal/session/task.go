@@ -1,0 +1,276 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"unicode/utf8"
+
+	"rookery/internal/engine"
+	"rookery/internal/trace"
+	"rookery/protocol"
+)
+
+// ended is an event: the engine's loop is over.
+type ended struct{}
+
+// prepare makes sure that somebody holds the workspace, and learns its tools.
+func (s *session) prepare(ctx context.Context, o protocol.SessionOptions) error {
+	want := s.place
+	if o.Worker != "" {
+		s.state.Worker = o.Worker
+	}
+	if o.Workspace != "" && want.Path == "" {
+		want.Path = o.Workspace
+	}
+	ref, info, err := s.h.fleet.hold(ctx, s.id, s.state, want)
+	if err != nil {
+		return err
+	}
+	if ref != s.place {
+		s.place = ref
+		if err := s.assign(ctx); err != nil {
+			return err
+		}
+	}
+	s.state.Sandbox = info.Sandbox
+	s.tools = s.h.fleet.tools(s.state, info)
+	return nil
+}
+
+// assign stores where the workspace is now.
+func (s *session) assign(ctx context.Context) error {
+	old, revision, ok, err := s.h.bus.Workspace(ctx, s.id)
+	if err != nil {
+		return fmt.Errorf("read the workspace of %s: %w", s.id, err)
+	}
+	s.place.Epoch = 1
+	if ok {
+		s.place.Epoch = old.Epoch + 1
+	}
+	if _, err := s.h.bus.PutWorkspace(ctx, s.id, s.place, revision); err != nil {
+		return fmt.Errorf("assign the workspace of %s: %w", s.id, err)
+	}
+	return nil
+}
+
+// begin starts the engine on a task.
+func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) error {
+	cmd.Options.Sandbox = s.state.Sandbox
+	eng, err := s.newEngine(ctx, cmd.Options)
+	if err != nil {
+		return err
+	}
+	tctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	in := engine.Input{TaskID: cmd.ID, By: cmd.By, Options: cmd.Options, Prompt: cleaned(cmd.Prompt)}
+	seq := eng.Run
+	if of == "compact" {
+		seq = eng.Compact
+	}
+	s.engine, s.stop = eng, stop
+	s.prompt = len(in.Prompt)
+	s.abortStored = false
+	if s.title == "" {
+		s.title = firstLine(in.Prompt)
+	}
+	messages := seq(tctx, resumeOf(s.fold), in)
+	s.working.Go(func() {
+		for m := range messages {
+			if s.tell(tctx, m) != nil {
+				break
+			}
+		}
+		_ = s.tell(context.Background(), ended{})
+	})
+	s.enter()
+	return nil
+}
+
+func (s *session) newEngine(ctx context.Context, o protocol.TaskOptions) (*engine.Engine, error) {
+	set := s.h.cfg.Settings
+	if set.Thinking == "" {
+		set.Thinking = s.model.Thinking
+	}
+	if set.MaxTokens == 0 {
+		set.MaxTokens = s.model.MaxTokens
+	}
+	reply := &reply{session: s, model: s.model.Model}
+	return engine.New(engine.Config{
+		Model:    reply,
+		Executor: executor{s},
+		Approver: &approver{session: s, reply: reply, options: o},
+		Meta:     s.meta(ctx),
+		Settings: set,
+	})
+}
+
+// meta is the session_meta of a context that opens now. A resumed session keeps its
+// system prompt; tools are those of today (L153).
+func (s *session) meta(ctx context.Context) protocol.SessionMeta {
+	specs := make([]protocol.ToolSpec, len(s.tools))
+	for i, t := range s.tools {
+		specs[i] = t.ToolSpec
+	}
+	m := protocol.SessionMeta{
+		SessionID: string(s.id), Provider: s.model.Provider, ModelID: s.model.ID,
+		ModelContextWindow: protocol.ContextWindow(s.model.ContextWindow),
+		Tools:              specs, AgentState: s.state.raw(), Workspace: s.place.Path, Source: s.state.Source,
+	}
+	if old := s.fold.State().Meta; old != nil {
+		m.SystemPrompt = old.SystemPrompt
+	} else {
+		m.SystemPrompt = s.h.cfg.System(s.h.fleet.instructions(ctx, s.id, s.place))
+	}
+	return m
+}
+
+// resumeOf is what a run starts from.
+func resumeOf(f *trace.Fold) engine.Resume {
+	st := f.State()
+	return engine.Resume{
+		Context: st.Context, Rotate: st.Rotate, Summary: st.Summary,
+		History: st.History, Pending: st.Pending, IDs: st.IDs,
+		Usage: st.Usage, ContextTokens: st.ContextTokens, Turns: st.Turns, Requests: st.Requests,
+	}
+}
+
+// observe looks at each message before it is placed.
+func (s *session) observe(m protocol.Message) {
+	switch p := m.Payload.(type) {
+	case protocol.RequestBegin:
+		s.live.request(s.fold.State().Requests + 1)
+		s.requests.begin(s.fold.State().Requests + 1)
+	case protocol.TokenUsage:
+		s.requests.used = &p
+	case protocol.RequestEnd:
+		s.book(p.Status, m.Timestamp)
+	case protocol.ApprovalDecision:
+		delete(s.pending, p.ToolCallID)
+	case protocol.ApprovalClosed:
+		delete(s.pending, p.ToolCallID)
+	case protocol.TaskEnd:
+		s.ending = true
+	}
+}
+
+// confirmed acts on a message that is stored now.
+func (s *session) confirmed(ctx context.Context, m protocol.Message) {
+	switch p := m.Payload.(type) {
+	case protocol.TaskBegin:
+		if p.Of == "compact" {
+			s.fire("task:" + p.TaskID)
+		}
+		s.task = p.TaskID
+	case protocol.Text, protocol.ImageURL:
+		if s.prompt > 0 {
+			if s.prompt--; s.prompt == 0 {
+				s.fire("task:" + s.task)
+			}
+		}
+	case protocol.SteeringQueued:
+		s.fire("steer:" + p.SteerID)
+	case protocol.AbortRequested:
+		s.abortStored = true
+		s.fire("abort")
+	case protocol.ApprovalDecision:
+		s.fire("decision:" + p.ToolCallID)
+	case protocol.TaskEnd:
+		s.taskStored(ctx)
+	}
+}
+
+// taskOver notes that the engine has returned.
+func (s *session) taskOver() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.engine, s.stop = nil, nil
+}
+
+// taskStored makes the session idle: whoever still waits is answered, and what came
+// while the end was in flight is looked at now.
+func (s *session) taskStored(ctx context.Context) {
+	s.engine, s.ending, s.prompt = nil, false, 0
+	for key := range s.waits {
+		if strings.HasPrefix(key, "decision:") {
+			s.refuseWaiters(key)
+			continue
+		}
+		s.fire(key)
+	}
+	clear(s.pending)
+	s.live.reset()
+	s.beat()
+	s.enter()
+	deferred := s.deferred
+	s.deferred = nil
+	for _, o := range deferred {
+		s.command(ctx, o)
+	}
+}
+
+// refuseWaiters tells those whose decision came too late for an abort.
+func (s *session) refuseWaiters(key string) {
+	ws := s.waits[key]
+	delete(s.waits, key)
+	for _, w := range ws {
+		w.respond(refuse(protocol.ReplyNotRunning, "the task ended before the decision counted"))
+	}
+}
+
+func cleaned(ps protocol.Payloads) protocol.Payloads {
+	out := make(protocol.Payloads, len(ps))
+	for i, p := range ps {
+		if t, ok := p.(protocol.Text); ok {
+			t.Text, t.StopReason = protocol.Clean(t.Text), protocol.Completed
+			p = t
+		}
+		if u, ok := p.(protocol.ImageURL); ok {
+			u.Role, u.StopReason = protocol.User, protocol.Completed
+			p = u
+		}
+		out[i] = p
+	}
+	return out
+}
+
+// firstLine is the title of a session that has no other: up to 60 characters.
+func firstLine(ps protocol.Payloads) string {
+	for _, p := range ps {
+		if t, ok := p.(protocol.Text); ok {
+			line, _, _ := strings.Cut(strings.TrimSpace(t.Text), "\n")
+			if utf8.RuneCountInString(line) > 60 {
+				line = string([]rune(line)[:59]) + "…"
+			}
+			if line != "" {
+				return line
+			}
+		}
+	}
+	return ""
+}
+
+// reply decorates the model: a request is sent after everything before it is stored
+// (barrier 3), and a reply is read to its outcome even while the engine waits for a
+// person.
+type reply struct {
+	session *session
+	model   engine.Model
+
+	current *reading // of the running request; set before its first message
+}
+
+// Stream implements engine.Model.
+func (r *reply) Stream(ctx context.Context, req engine.Request, emit func(protocol.Payload) error) engine.Outcome {
+	if err := r.session.sync(ctx); err != nil {
+		if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+			return engine.Outcome{Status: protocol.Aborted}
+		}
+		return engine.Outcome{Status: protocol.Failed, Message: err.Error()}
+	}
+	rd := newReading()
+	r.current = rd
+	return rd.run(ctx, r.model, req, emit)
+}
