@@ -67,6 +67,7 @@ type verifier struct {
 	placer  Placer
 	session string
 	last    protocol.Payload // the record before this one
+	block   bool             // the record before this one is a block right behind task_begin
 	rotates bool             // a compaction has completed in this context
 	summary bool             // … and its summary opens the next one
 
@@ -202,7 +203,8 @@ func (v *verifier) payload(p protocol.Payload) {
 	case protocol.ApprovalRequest:
 		v.known("approval_request", p.ToolCallID)
 	case protocol.Retry:
-		if v.status != protocol.Timeout && v.status != protocol.Malformed || v.request {
+		failed := v.status == protocol.Timeout || v.status == protocol.Malformed || v.compaction != nil
+		if !failed || v.request {
 			v.fault("retry behind no failed request")
 		}
 	}

@@ -6,7 +6,7 @@ func (v *verifier) beginTask(p protocol.TaskBegin) {
 	if v.task != nil {
 		v.fault("task %q begins inside task %q", p.TaskID, v.task.TaskID)
 	}
-	v.task, v.aborted, v.turn = &p, false, nil
+	v.task, v.aborted, v.turn, v.block = &p, false, nil, false
 }
 
 func (v *verifier) endTask(p protocol.TaskEnd) {
@@ -48,7 +48,7 @@ func (v *verifier) beginRequest() {
 		v.fault("request_begin inside a request")
 	}
 	v.inTask("request_begin")
-	v.request = true
+	v.request, v.block = true, false
 	if v.compaction == nil {
 		v.answered("the next request")
 		v.turn = nil
@@ -114,16 +114,23 @@ func (v *verifier) endCompaction(p protocol.CompactionEnd) {
 // the assistant speaks inside requests; the note at the cap is the exception (L063).
 func (v *verifier) text(p protocol.Text) {
 	if p.Role == protocol.User {
-		for _, tag := range []string{protocol.TagTurnAborted, protocol.TagTurnRetried} {
-			if protocol.IsBlock(tag, p.Text) {
-				v.fault("a [%s] block is recorded", tag)
-			}
-		}
+		v.userText(p)
 		return
 	}
 	if !v.request && p.StopReason != protocol.Failed {
 		v.fault("%s outside a request", protocol.Notation(p, false))
 	}
+}
+
+// userText lets a block pass that is the whole prompt: a person may write one.
+// Carry-over has another text behind it.
+func (v *verifier) userText(p protocol.Text) {
+	whole := protocol.IsBlock(protocol.TagTurnAborted, p.Text) || protocol.IsBlock(protocol.TagTurnRetried, p.Text)
+	_, prompt := v.last.(protocol.TaskBegin)
+	if v.block || whole && !prompt {
+		v.fault("a [turn_aborted] or [turn_retried] block is recorded")
+	}
+	v.block = whole && prompt
 }
 
 func (v *verifier) call(p protocol.ToolCall) {

@@ -89,9 +89,9 @@ func (r *runner) step(st Statement) {
 	case VerbResume:
 		r.resume()
 	case VerbRun, VerbStart, VerbCompact, VerbSteer, VerbAbort, VerbApprove, VerbRelease, VerbKill:
-		r.act(st)
+		accepted := r.act(st)
 		synctest.Wait()
-		if (st.Verb == VerbRun || st.Verb == VerbCompact) && !r.idle(patience) {
+		if accepted && (st.Verb == VerbRun || st.Verb == VerbCompact) && !r.idle(patience) {
 			r.fault(st.Line, "%s does not end", st.Verb)
 		}
 	}

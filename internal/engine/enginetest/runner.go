@@ -61,8 +61,8 @@ func newRunner(t *testing.T, s *Scenario) *runner {
 	return r
 }
 
-// act does a client's action and checks its reply.
-func (r *runner) act(st Statement) {
+// act does a client's action, checks its reply and reports whether it was accepted.
+func (r *runner) act(st Statement) bool {
 	var reply protocol.Reply
 	switch st.Verb {
 	case VerbRun, VerbStart, VerbCompact:
@@ -78,19 +78,20 @@ func (r *runner) act(st Statement) {
 		reply = a.Decide(st.Call, st.Decision)
 	case VerbRelease:
 		r.gates.Release(st.Gate)
-		return
+		return true
 	case VerbResume: // behind at: a run is under way, and its driver does the rest
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.dropped, r.open, r.reload, r.next = true, true, true, nil
-		return
+		return true
 	case VerbKill, VerbConfig, VerbModel, VerbTool, VerbWait, VerbWaitIdle, VerbAt, VerbExpect:
 		r.fault(st.Line, "%s is not an action of this runner", st.Verb)
-		return
+		return false
 	}
 	if st.Want != nil && !st.Want.Match(reply.Code, reply.Reason) {
 		r.fault(st.Line, "%s: the reply is %s %q, wanted %s %s", st.Verb, reply.Code, reply.Reason, st.Want.Word, st.Want.Reason)
 	}
+	return reply.Code.Accepted()
 }
 
 // start begins a run or a compaction, or refuses it.
