@@ -1,7 +1,7 @@
 # Run make without a target for the list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help check fmt format vet lint build test race fuzz deploy-check clean
+.PHONY: help check fmt format vet lint build test race fuzz golden deploy-check clean
 
 LINT := bin/golangci-lint
 PKGS := ./...
@@ -9,7 +9,7 @@ PKGS := ./...
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-check: fmt vet lint test race ## Everything CI runs
+check: fmt vet lint test race deploy-check ## Everything CI runs
 
 fmt: $(LINT) ## Fail on code that is not formatted, and show the difference
 	$(LINT) fmt --diff
@@ -38,6 +38,9 @@ race: ## All tests under the race detector, in random order (needs a C compiler)
 
 fuzz: ## Each fuzz target for FUZZTIME (default 30s)
 	bash tools/fuzz.sh $(or $(FUZZTIME),30s)
+
+golden: ## Rewrite what the scenarios expect; review the difference
+	go test ./internal/engine -update
 
 deploy-check: ## Check the files under deploy/ with what this machine has
 	bash deploy/check.sh
