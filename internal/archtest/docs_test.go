@@ -57,7 +57,7 @@ func TestMake_TargetsAreListed(t *testing.T) {
 	}
 	phony := regexp.MustCompile(`(?m)^\.PHONY: (.*)$`).FindStringSubmatch(makefile)
 	require.NotNil(t, phony)
-	for _, target := range strings.Fields(phony[1]) {
+	for target := range strings.FieldsSeq(phony[1]) {
 		require.True(t, listed[target], "make %s has no line in the list", target)
 	}
 	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
