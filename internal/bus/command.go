@@ -29,13 +29,7 @@ func (b *Bus) Command(ctx context.Context, sid protocol.ID, verb protocol.Verb, 
 		return protocol.Reply{}, err
 	}
 	owner, open := b.command(sid, string(verb)), b.open(sid, string(verb))
-	start := time.Now()
-	r, err := b.route(ctx, owner, open, c, func(failed error) error {
-		if errors.Is(failed, ErrGone) && time.Since(start) > grace {
-			return ErrNoOrchestrator
-		}
-		return nil
-	}, func(oid protocol.ID) string { return b.at(oid, sid, string(verb)) })
+	r, err := b.route(ctx, owner, open, c, func(oid protocol.ID) string { return b.at(oid, sid, string(verb)) })
 	if err == nil && r.Code == protocol.ReplyNoOrchestrator {
 		err = fmt.Errorf("%w: %s", ErrNoOrchestrator, r.Reason)
 	}
@@ -45,10 +39,13 @@ func (b *Bus) Command(ctx context.Context, sid protocol.ID, verb protocol.Verb, 
 	return r, nil
 }
 
-// route asks at subject, and where nobody or no answer is there at open, until
-// somebody answers. giveUp ends it; at is where an answer "use" leads.
-func (b *Bus) route(ctx context.Context, subject, open string, c any, giveUp func(error) error, at func(protocol.ID) string) (protocol.Reply, error) {
-	next := subject
+// route asks at subject and, where nobody or no answer is there, at open, in turn,
+// until somebody answers; at is where an answer "use" leads. It ends with
+// ErrNoOrchestrator when there was nobody all round for the time of grace: an
+// owner that is slow is not nobody.
+func (b *Bus) route(ctx context.Context, subject, open string, c any, at func(protocol.ID) string) (protocol.Reply, error) {
+	start := time.Now()
+	next, silent := subject, false
 	for {
 		r, err := ask[protocol.Reply](ctx, b, next, c, commandWait)
 		switch {
@@ -58,16 +55,17 @@ func (b *Bus) route(ctx context.Context, subject, open string, c any, giveUp fun
 		case err == nil && r.Code != protocol.ReplyUse:
 			return r, nil
 		case err == nil:
-			err = fmt.Errorf("%w: an orchestrator names %.40q, which does not answer for the session", ErrGone, r.Use)
+			err = fmt.Errorf("%w: %.40q is named as the one to ask", ErrGone, r.Use)
 		}
-		if end := giveUp(err); end != nil {
-			return protocol.Reply{}, end
-		}
-		if next == subject && next != open && !errors.Is(err, errCut) {
+		silent = silent || !errors.Is(err, ErrGone)
+		if next == subject && next != open {
 			next = open
 			continue
 		}
-		next = subject
+		if !silent && time.Since(start) > grace {
+			return protocol.Reply{}, ErrNoOrchestrator
+		}
+		next, silent = subject, false
 		if end := b.again(ctx, err); end != nil {
 			return protocol.Reply{}, end
 		}
@@ -293,14 +291,8 @@ func (b *Bus) administer(ctx context.Context, sid protocol.ID, verb string, q an
 	if err := checkIDs(sid); err != nil {
 		return protocol.Reply{}, err
 	}
-	start := time.Now()
 	subject := b.orch(verb, sid)
-	r, err := b.route(ctx, subject, subject, q, func(failed error) error {
-		if errors.Is(failed, ErrGone) && time.Since(start) > grace {
-			return ErrNoOrchestrator
-		}
-		return nil
-	}, func(oid protocol.ID) string { return b.at(oid, sid, verb) })
+	r, err := b.route(ctx, subject, subject, q, func(oid protocol.ID) string { return b.at(oid, sid, verb) })
 	if err != nil {
 		return r, fmt.Errorf("%s %s: %w", verb, sid, err)
 	}

@@ -55,7 +55,10 @@ func (b *Bus) again(ctx context.Context, err error) error {
 	if errors.Is(err, ErrClosed) || errors.Is(err, ErrTooLarge) {
 		return err
 	}
-	if !errors.Is(err, errCut) && pause(ctx, retryPause) != nil || b.ctl.ready(ctx) != nil {
+	if !errors.Is(err, errCut) {
+		_ = pause(ctx, retryPause) // how it ended is seen below
+	}
+	if b.ctl.ready(ctx) != nil || ctx.Err() != nil {
 		return b.gaveUp(ctx, err)
 	}
 	return nil

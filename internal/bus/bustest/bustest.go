@@ -2,6 +2,7 @@ package bustest
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,14 +153,25 @@ func (s *Server) Cut() {
 // DeafenBus loses everything that the broker says to b on its present connections,
 // until Cut: what b sends still arrives.
 func (s *Server) DeafenBus(b *bus.Bus) {
+	for _, c := range s.connsOf(b) {
+		c.deaf.Store(true)
+	}
+}
+
+// CutBus breaks the in-process connections of one bus; it reconnects.
+func (s *Server) CutBus(b *bus.Bus) {
+	for _, c := range s.connsOf(b) {
+		_ = c.Close()
+	}
+}
+
+func (s *Server) connsOf(b *bus.Bus) []*conn {
 	s.mu.Lock()
 	d := s.dialers[b]
 	s.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.conns {
-		c.deaf.Store(true)
-	}
+	return slices.Clone(d.conns)
 }
 
 // Stop ends the broker; Restart brings it back.
