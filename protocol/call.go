@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -140,11 +141,14 @@ type ControlReply struct {
 	Info    *Heartbeat `json:"info,omitempty"`
 }
 
-// Arguments reads a call's arguments as an object.
+// Arguments reads a call's arguments, which have to be one JSON object (L052).
 func Arguments(s string) (map[string]json.RawMessage, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &m); err != nil {
 		return nil, err
+	}
+	if m == nil {
+		return nil, errors.New("null is not an object")
 	}
 	return m, nil
 }

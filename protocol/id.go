@@ -78,7 +78,7 @@ func (c *CallIDs) Clone() *CallIDs {
 // ProviderCallID strips the suffix that Unique added.
 func ProviderCallID(id string) string {
 	base, n, ok := cutLast(id, "#")
-	if v, err := strconv.Atoi(n); ok && base != "" && err == nil && v >= 2 {
+	if v, err := strconv.Atoi(n); ok && base != "" && err == nil && v >= 2 && strconv.Itoa(v) == n {
 		return base
 	}
 	return id

@@ -55,7 +55,7 @@ func Steering(text string) string { return wrap(TagUserSteering, text) }
 // block; text that merely mentions the tag is not one (L095).
 func ParseSteering(s string) (string, bool) {
 	inner, ok := unwrap(TagUserSteering, s, false)
-	if !ok || strings.Contains(inner, "[/"+TagUserSteering+"]") {
+	if !ok || strings.Contains("\n"+inner, "\n[/"+TagUserSteering+"]") { // more than one block
 		return "", false
 	}
 	return inner, true

@@ -106,12 +106,15 @@ func (m Message) encode() []byte {
 	})
 }
 
-// Decode reads one line of JSON. The message keeps a reference to line, which
-// must not change afterwards. Every error wraps ErrMessage.
+// Decode reads one line of JSON; newlines in its white space become blanks. The
+// message keeps a reference to line, which must not change afterwards. Every error wraps ErrMessage.
 func Decode(line []byte) (Message, error) {
 	line = bytes.TrimSpace(line)
 	if !utf8.Valid(line) {
 		line = bytes.ToValidUTF8(line, []byte("\ufffd"))
+	}
+	if bytes.ContainsAny(line, "\n\r") { // between tokens, or it is no JSON
+		line = bytes.Map(oneLine, line)
 	}
 	var e envelope
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -129,6 +132,13 @@ func Decode(line []byte) (Message, error) {
 		e.Origin = nil
 	}
 	return Message{Timestamp: at.UTC(), Origin: e.Origin, Payload: p, line: line}, nil
+}
+
+func oneLine(r rune) rune {
+	if r == '\n' || r == '\r' {
+		return ' '
+	}
+	return r
 }
 
 // MarshalJSON is Encode for callers that embed a message in other JSON, which may

@@ -253,21 +253,28 @@ func table(ps ...Payload) map[[2]string]reflect.Type {
 }
 
 // EncodePayload returns the payload's JSON object with its "type" in front; a
-// SessionMeta has none, an Unknown is what it was.
+// SessionMeta has none, an Unknown is what it was. Embedded JSON that is none is
+// left out, and so is fidelity without a key (L032).
 func EncodePayload(p Payload) json.RawMessage {
-	switch p := p.(type) {
+	switch v := p.(type) {
 	case nil:
 		return json.RawMessage("null")
 	case Unknown:
-		return p.Raw
+		return orNull(v.Raw)
 	case SessionMeta:
-		if p.Tools == nil {
-			p.Tools = []ToolSpec{}
-		}
-		if len(p.AgentState) == 0 {
-			p.AgentState = json.RawMessage("null")
-		}
-		return mustEncode(p)
+		return encodeMeta(v)
+	case Text:
+		v.Fidelity = withKeys(v.Fidelity)
+		p = v
+	case Thinking:
+		v.Fidelity = withKeys(v.Fidelity)
+		p = v
+	case ToolCall:
+		v.Fidelity = withKeys(v.Fidelity)
+		p = v
+	case InlineThinking:
+		v.Fidelity = withKeys(v.Fidelity)
+		p = v
 	}
 	body := mustEncode(p)
 	b := make([]byte, 0, len(body)+len(p.Kind())+12)
@@ -278,6 +285,34 @@ func EncodePayload(p Payload) json.RawMessage {
 		b = append(b, ',')
 	}
 	return append(b, body[1:]...)
+}
+
+func encodeMeta(m SessionMeta) json.RawMessage {
+	tools := make([]ToolSpec, len(m.Tools))
+	for i, t := range m.Tools {
+		if !json.Valid(t.Parameters) {
+			t.Parameters = nil
+		}
+		tools[i] = t
+	}
+	m.Tools, m.AgentState = tools, orNull(m.AgentState)
+	return mustEncode(m)
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if !json.Valid(raw) {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+// withKeys returns raw if it is an object with at least one key, else nil.
+func withKeys(raw json.RawMessage) json.RawMessage {
+	b := bytes.TrimSpace(raw)
+	if len(b) < 2 || b[0] != '{' || len(bytes.TrimSpace(b[1:len(b)-1])) == 0 || !json.Valid(b) {
+		return nil
+	}
+	return raw
 }
 
 // DecodePayload reads a model or event payload by its inner type.
@@ -300,6 +335,9 @@ func decodePayload(class string, raw json.RawMessage) (Payload, error) {
 	if class == "" {
 		return nil, fmt.Errorf("no envelope type")
 	}
+	if len(raw) == 0 {
+		raw = json.RawMessage("null")
+	}
 	kind := TypeSessionMeta
 	if class != TypeSessionMeta {
 		var probe struct {
@@ -312,12 +350,9 @@ func decodePayload(class string, raw json.RawMessage) (Payload, error) {
 	}
 	t, ok := known[[2]string{class, kind}]
 	if !ok {
-		if len(raw) == 0 {
-			raw = json.RawMessage("null")
-		}
 		return Unknown{Type: class, Name: kind, Raw: raw}, nil
 	}
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+	if bytes.Equal(raw, []byte("null")) {
 		return nil, fmt.Errorf("%s without payload", kind)
 	}
 	v := reflect.New(t)
