@@ -91,7 +91,7 @@ func (a editArgs) find(text string) ([]udiff.Edit, error) {
 		if i < 0 {
 			break
 		}
-		edits = append(edits, udiff.Edit{Start: at + i, End: at + i + len(a.Old), New: a.New})
+		edits = append(edits, a.edit(at+i))
 		at += i + len(a.Old)
 	}
 	switch {
@@ -102,6 +102,20 @@ func (a editArgs) find(text string) ([]udiff.Edit, error) {
 			len(edits), a.Path, lineNumbers(text, edits))
 	}
 	return edits, nil
+}
+
+// edit is the replacement at a place, without what stays: the diff then shows
+// changed lines only.
+func (a editArgs) edit(at int) udiff.Edit {
+	head := 0
+	for head < min(len(a.Old), len(a.New)) && a.Old[head] == a.New[head] {
+		head++
+	}
+	tail := 0
+	for n := min(len(a.Old), len(a.New)) - head; tail < n && a.Old[len(a.Old)-1-tail] == a.New[len(a.New)-1-tail]; {
+		tail++
+	}
+	return udiff.Edit{Start: at + head, End: at + len(a.Old) - tail, New: a.New[head : len(a.New)-tail]}
 }
 
 func lineNumbers(text string, edits []udiff.Edit) string {

@@ -15,9 +15,6 @@ import (
 	"rookery/protocol"
 )
 
-// outputLimit is what a command may print before it is killed, in bytes.
-const outputLimit = 64 << 20
-
 // maxCommand is the longest command line; the kernel refuses longer arguments.
 const maxCommand = 128<<10 - 1
 
@@ -87,12 +84,13 @@ type command struct {
 
 	result sandbox.Result
 	err    error
-	over   bool // it printed more than outputLimit
+	limit  int64 // bytes it may print
+	over   bool  // it printed as much
 }
 
 // follow reads what call prints into w until it ends.
 func (s *Session) follow(call sandbox.Call, w io.Writer) *command {
-	c := &command{call: call, done: make(chan struct{})}
+	c := &command{call: call, limit: s.printed, done: make(chan struct{})}
 	s.commands.Go(func() {
 		defer close(c.done)
 		c.read(w)
@@ -104,11 +102,12 @@ func (s *Session) follow(call sandbox.Call, w io.Writer) *command {
 func (c *command) read(w io.Writer) {
 	stdout, _ := c.call.Output()
 	buf := make([]byte, 32<<10)
-	for left := outputLimit; ; {
+	for left := c.limit; ; {
 		n, err := stdout.Read(buf)
 		if !c.over {
-			_, _ = w.Write(buf[:min(n, left)]) // a sink does not fail
-			left -= min(n, left)
+			kept := min(int64(n), left)
+			_, _ = w.Write(buf[:kept]) // a sink does not fail
+			left -= kept
 		}
 		if err != nil {
 			return
@@ -135,7 +134,7 @@ func (c *command) await(ctx context.Context) (Report, error) {
 	case r.Reason == sandbox.Exited:
 		rep.Notes = exitNotes(r)
 	case c.over:
-		rep.Failed, rep.Notes = true, []string{fmt.Sprintf("[output limit: killed after %d bytes]", outputLimit)}
+		rep.Failed, rep.Notes = true, []string{fmt.Sprintf("[output limit: killed after %d bytes]", c.limit)}
 	case context.Cause(ctx) != nil:
 		return rep, context.Cause(ctx)
 	default:

@@ -53,8 +53,10 @@ func (k *sink) Write(b []byte) (int, error) {
 	if k.closed {
 		return len(b), nil
 	}
-	if piece := k.text.Write(b); piece != "" {
-		k.emit(piece)
+	if !k.text.Truncated() {
+		if piece := k.text.Write(b); piece != "" {
+			k.emit(piece)
+		}
 	}
 	k.keep(b)
 	return len(b), nil
@@ -121,17 +123,18 @@ func (k *sink) full() string {
 	return k.session.spilled(k.name, k.size)
 }
 
-// maxSpilled bounds a session's files of full outputs; the oldest go first.
-const maxSpilled = 256 << 20
+// DefaultPrinted is what a command may print before it is killed, in bytes.
+const DefaultPrinted = 64 << 20
 
 // A Session is what the calls of one rookery session share on this worker.
 type Session struct {
 	sandbox.Session
 
+	printed  int64          // what a command may print
 	commands sync.WaitGroup // readers of commands that run
 
 	mu    sync.Mutex
-	files []spillFile
+	files []spillFile // full outputs, oldest first; in all at most twice printed
 	total int64
 }
 
@@ -141,7 +144,17 @@ type spillFile struct {
 }
 
 // NewSession returns the tools' side of an open sandbox session, which it closes.
-func NewSession(s sandbox.Session) *Session { return &Session{Session: s} }
+// Of the limits, Output is its to keep: the others are the backend's.
+func NewSession(s sandbox.Session, limits sandbox.Limits) *Session {
+	printed := limits.Output
+	if printed == 0 {
+		printed = DefaultPrinted
+	}
+	if printed < 0 {
+		printed = 1 << 40
+	}
+	return &Session{Session: s, printed: printed}
+}
 
 // Close kills what runs in the session and waits for it.
 func (s *Session) Close() error {
@@ -176,7 +189,7 @@ func (s *Session) spilled(name string, size int64) string {
 func (s *Session) makeRoom(ctx context.Context) {
 	s.mu.Lock()
 	var old []string
-	for s.total > maxSpilled-outputLimit && len(s.files) > 0 {
+	for s.total > s.printed && len(s.files) > 0 {
 		old = append(old, s.files[0].name)
 		s.total -= s.files[0].size
 		s.files = s.files[1:]
