@@ -22,9 +22,7 @@ type view struct {
 	seed     maphash.Seed
 	out      []Event // made, and not taken yet
 
-	cursor protocol.Cursor // last place that was applied
-	shown  uint64          // sequence of the last visible frame that was applied
-	owned  uint64          // sequence of the last own record that was applied
+	cursor protocol.Cursor // last place that was applied; all before it was
 	n      uint64          // dense number of the last record that was applied
 	placed bool            // n is known
 	epoch  uint64
@@ -45,17 +43,8 @@ func newView(from protocol.Cursor, partials bool) *view {
 	}
 }
 
-// follows reports that nothing is missing between what was applied and f, or that
-// f is not new.
-func (v *view) follows(f bus.Frame) bool {
-	switch {
-	case f.Seq <= v.cursor.Seq:
-		return true
-	case f.Own != nil:
-		return f.Prev <= max(v.shown, v.owned)
-	}
-	return f.Prev == v.shown
-}
+// follows reports that nothing is missing between what was applied and f.
+func (v *view) follows(f bus.Frame) bool { return f.Prev <= v.cursor.Seq }
 
 // frame applies what is new of f. Callers have made sure that nothing is missing.
 func (v *view) frame(f bus.Frame) {
@@ -75,15 +64,17 @@ func (v *view) frame(f bus.Frame) {
 		v.cursor = protocol.Cursor{Seq: f.Seq, Pos: f.Pos + i}
 		v.record(m)
 	}
-	v.shown = f.Seq
 }
 
 func (v *view) own(f bus.Frame) {
-	v.cursor, v.owned = protocol.Cursor{Seq: f.Seq}, f.Seq
-	if f.Own.Epoch > v.epoch {
-		v.epoch = f.Own.Epoch
-	}
+	v.cursor = protocol.Cursor{Seq: f.Seq}
 	v.emit(Event{Kind: Owned, Own: f.Own})
+	v.enter(f.Own.Epoch)
+}
+
+// enter learns of an epoch; what an older owner said and was not shown is dropped.
+func (v *view) enter(epoch uint64) {
+	v.epoch = max(v.epoch, epoch)
 	v.release()
 }
 
@@ -196,8 +187,12 @@ func (v *view) release() {
 	}
 }
 
-// show places one live message.
+// show places one live message. While no task runs there is nothing to stream: it
+// is of an owner whose last records were never stored.
 func (v *view) show(l protocol.Live) {
+	if v.idle {
+		return
+	}
 	f := fragment(l.Message.Payload)
 	if f.key == "" {
 		v.other(l)

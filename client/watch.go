@@ -26,13 +26,18 @@ func (c *Client) Watch(ctx context.Context, session protocol.ID, o *WatchOptions
 	}
 	return func(yield func(Event, error) bool) {
 		w := &watch{
-			bus: c.bus, session: session, follow: !o.NoFollow, yield: yield,
+			source: c.bus, session: session, yield: yield,
 			view: newView(o.From, !o.NoPartials),
 			ask: func(ctx context.Context, page int) (protocol.Reply, error) {
 				return c.ask(ctx, session, protocol.VerbSnap, protocol.Command{ID: newID(), Page: page})
 			},
 		}
-		if err := w.run(ctx); err != nil && !errors.Is(err, errLeft) {
+		run := w.history
+		if !o.NoFollow {
+			run = func(ctx context.Context) error { return w.run(ctx, c.bus) }
+		}
+		err := run(ctx)
+		if err != nil && !errors.Is(err, errLeft) {
 			yield(Event{}, err)
 		}
 	}
@@ -64,22 +69,27 @@ func (c *Client) Follow(ctx context.Context, t Task, o *WatchOptions) iter.Seq2[
 	}
 }
 
+// A source is what a watch fetches from: a bus.
+type source interface {
+	// History reads a page of what is stored after a cursor.
+	History(ctx context.Context, session protocol.ID, after protocol.Cursor) (bus.Page, error)
+	// Connected reports that History can be answered now.
+	Connected() bool
+}
+
 // A watch drives a view: it fetches what the view lacks.
 type watch struct {
-	bus     *bus.Bus
+	source
 	session protocol.ID
-	follow  bool
 	yield   func(Event, error) bool
 	view    *view
 	ask     func(ctx context.Context, page int) (protocol.Reply, error)
 	again   time.Time // no snapshot before that
+	beat    uint64    // highest sequence that a beat told of
 }
 
-func (w *watch) run(ctx context.Context) error {
-	if !w.follow {
-		return w.history(ctx)
-	}
-	out, err := w.bus.Subscribe(ctx, w.session)
+func (w *watch) run(ctx context.Context, b *bus.Bus) error {
+	out, err := b.Subscribe(ctx, w.session)
 	if err != nil {
 		return err
 	}
@@ -108,7 +118,7 @@ func (w *watch) take(ctx context.Context, e bus.Event) error {
 	case e.Frame != nil:
 		return w.frame(ctx, *e.Frame)
 	case e.Gap:
-		if w.bus.Connected() {
+		if w.Connected() {
 			return w.catchUp(ctx)
 		}
 	case e.Link != nil && !e.Link.Up:
@@ -119,14 +129,23 @@ func (w *watch) take(ctx context.Context, e bus.Event) error {
 		}
 		w.view.emit(Event{Kind: Reconnected})
 	case e.Live != nil && e.Live.Beat != nil:
-		if e.Live.Beat.Seq > w.view.shown && e.Live.Epoch >= w.view.epoch && w.bus.Connected() {
-			return w.catchUp(ctx)
-		}
+		w.view.enter(e.Live.Epoch)
+		return w.heard(ctx, e.Live.Beat.Seq)
 	case e.Live != nil:
 		w.view.live(*e.Live)
 		w.mend(ctx)
 	}
 	return nil
+}
+
+// heard compares how far the trace is, by a beat, with what was applied. A beat
+// that helped nothing is not tried again: it may tell of a private record.
+func (w *watch) heard(ctx context.Context, seq uint64) error {
+	if seq <= max(w.view.cursor.Seq, w.beat) || !w.Connected() {
+		return nil
+	}
+	w.beat = seq
+	return w.catchUp(ctx)
 }
 
 // Attempts to read a frame that the broker told of; a replica may lag behind.
@@ -166,7 +185,7 @@ func (w *watch) catchUp(ctx context.Context) error {
 // history applies what is stored after the view's cursor.
 func (w *watch) history(ctx context.Context) error {
 	for {
-		p, err := w.bus.History(ctx, w.session, w.view.cursor)
+		p, err := w.History(ctx, w.session, w.view.cursor)
 		if err != nil {
 			return err
 		}
