@@ -9,10 +9,13 @@ import (
 	"io"
 )
 
-// maxEvent bounds one event of a stream, in bytes.
-const maxEvent = 32 << 20
+// Bounds of one event of a stream, in bytes and in data lines.
+const (
+	maxEvent = 32 << 20
+	maxLines = 1024
+)
 
-var errTooLarge = fmt.Errorf("an event is larger than %d MiB", maxEvent>>20)
+var errTooLarge = fmt.Errorf("an event is larger than %d MiB or %d lines", maxEvent>>20, maxLines)
 
 // An event is one server-sent event that has data.
 type event struct {
@@ -30,7 +33,7 @@ type events struct {
 	line    []byte
 	name    string
 	data    []byte
-	hasData bool
+	lines   int // of data
 	spare   []byte // the buffer of the event that was returned last
 	// comments reports that there were some: the server is at work.
 	comments bool
@@ -43,7 +46,7 @@ func (s *events) next() (event, error) {
 	for {
 		line, err := s.readLine()
 		if err != nil {
-			if errors.Is(err, io.EOF) && s.hasData {
+			if errors.Is(err, io.EOF) && s.lines > 0 {
 				return s.take(), nil
 			}
 			return event{}, err
@@ -53,7 +56,7 @@ func (s *events) next() (event, error) {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
 		}
 		if len(line) == 0 {
-			if s.hasData {
+			if s.lines > 0 {
 				return s.take(), nil
 			}
 			s.name = ""
@@ -74,19 +77,19 @@ func (s *events) field(line []byte) (ev event, ok bool, err error) {
 	case "":
 		s.comments = true
 	case "event":
-		if s.hasData && whole(s.data) {
+		if s.lines > 0 && whole(s.data) {
 			ev, ok = s.take(), true
 		}
 		s.name = string(value)
 	case "data":
-		if s.hasData && whole(s.data) {
+		if s.lines > 0 && whole(s.data) {
 			ev, ok = s.take(), true
 		}
-		if s.hasData {
+		if s.lines > 0 {
 			s.data = append(s.data, '\n')
 		}
-		s.data, s.hasData = append(s.data, value...), true
-		if len(s.data) > maxEvent {
+		s.data = append(s.data, value...)
+		if s.lines++; len(s.data) > maxEvent || s.lines > maxLines {
 			return event{}, false, errTooLarge
 		}
 	}
@@ -96,14 +99,14 @@ func (s *events) field(line []byte) (ev event, ok bool, err error) {
 func (s *events) take() event {
 	ev := event{name: s.name, data: s.data}
 	s.data, s.spare = s.spare[:0], s.data
-	s.name, s.hasData = "", false
+	s.name, s.lines = "", 0
 	return ev
 }
 
 // whole reports data that can't go on in another line.
 func whole(b []byte) bool {
 	b = bytes.TrimSpace(b)
-	return bytes.HasPrefix(b, []byte("[DONE]")) || len(b) > 1 && b[0] == '{' && json.Valid(b)
+	return bytes.HasPrefix(b, []byte("[DONE]")) || len(b) > 1 && b[0] == '{' && b[len(b)-1] == '}' && json.Valid(b)
 }
 
 // readLine returns the next line without its end, valid until the next call. A

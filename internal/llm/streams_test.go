@@ -273,7 +273,7 @@ func TestStream_ProperlyEndsOnAnyPrefix(t *testing.T) {
 	c := newClient(t, s)
 	for _, r := range recordings(t) {
 		t.Run(r.File, func(t *testing.T) {
-			step := max(len(r.body)/700, 1)
+			step := max(len(r.body)/300, 1)
 			for n := 0; n <= len(r.body); n += step {
 				prefix := r.body[:n]
 				var ps []protocol.Payload

@@ -247,7 +247,7 @@ func (p *player) play(steps []Step) {
 		}
 		select {
 		case <-p.gone:
-			return
+			panic(http.ErrAbortHandler) // what is not sent yet must be missed
 		default:
 		}
 	}
