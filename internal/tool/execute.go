@@ -64,6 +64,17 @@ func refused(emit func(string), text string) protocol.Result {
 	return protocol.Result{Output: text, StopReason: protocol.Failed}
 }
 
+// NotRun is the result of a call that could not be run because of err, or because
+// ctx is done. emit gets its text.
+func NotRun(ctx context.Context, err error, emit func(piece string)) protocol.Result {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else {
+		err = errors.New(protocol.NoteError(err.Error()))
+	}
+	return newSink(ctx, nil, "", DefaultMaxOutput, emit).finish(Report{}, err)
+}
+
 // verdict tells how a call ended: interrupt, then timeout, then the tool's own
 // error, then its report (L055).
 func verdict(rep Report, err error) (stop protocol.StopReason, reason sandbox.Reason, notes []string) {

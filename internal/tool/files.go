@@ -24,6 +24,7 @@ const (
 	opList   = "list_files"
 	opSearch = "search_files"
 	opSpill  = "spill"
+	opText   = "text"
 )
 
 // Builtin returns the built-in tools.
@@ -38,7 +39,7 @@ func Builtin() []Tool {
 func Ops() sandbox.Ops {
 	return sandbox.Ops{
 		opRead: op(readFile), opWrite: op(writeFile), opEdit: op(editFile), opList: op(listFiles), opSearch: op(searchFiles),
-		opSpill: spillOp,
+		opSpill: spillOp, opText: op(readText),
 	}
 }
 
@@ -201,4 +202,37 @@ func spillOp(_ context.Context, v *sandbox.View, raw json.RawMessage) (any, erro
 	}
 	_, err = f.Write(a.Data)
 	return nil, errors.Join(err, f.Close())
+}
+
+// maxText is the largest file that ReadText returns.
+const maxText = 256 << 10
+
+// ReadText returns the text of a file of the workspace as it is, at most 256 KiB;
+// no file is no text.
+func (s *Session) ReadText(ctx context.Context, path string) (string, error) {
+	raw, err := s.Do(ctx, opText, protocol.Encode(opArgs{Args: protocol.Encode(textArgs{path})}))
+	if err != nil {
+		return "", err
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return "", fmt.Errorf("read the text of %s: %w", path, err)
+	}
+	return text, nil
+}
+
+type textArgs struct {
+	Path string `json:"path"`
+}
+
+func readText(_ context.Context, v *sandbox.View, a textArgs, _ int) (string, error) {
+	tree, rel, err := v.Find("", a.Path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := tree.Root.Stat(rel); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	b, _, err := readAll(tree, rel, a.Path, maxText)
+	return protocol.Clean(string(b)), err
 }

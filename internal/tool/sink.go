@@ -18,6 +18,9 @@ const (
 	spillHead = 256 << 10
 )
 
+// resultRest is room in a result for what is neither output nor image.
+const resultRest = 8 << 10
+
 // A sink takes what a tool prints: it streams the head, and once that is full it
 // has everything written to a file of the session.
 type sink struct {
@@ -94,17 +97,16 @@ func (k *sink) finish(rep Report, err error) protocol.Result {
 	if stop != protocol.Completed {
 		images = nil
 	}
-	if len(protocol.Encode(images)) > protocol.MaxBody-6*hardMaxOutput/4 {
+	if size := len(protocol.Encode(images)) + len(protocol.Encode(k.text.Text())); len(images) > 0 && size > protocol.MaxBody-resultRest {
 		images, notes = nil, append(notes, "[images left out: too large]")
 	}
 	if piece := k.text.Finish(k.full(), notes...); piece != "" {
 		k.emit(piece)
 	}
-	res := protocol.Result{
+	return protocol.Result{
 		Output: k.text.Text(), Images: images, StopReason: stop, Reason: string(reason),
 		Resources: protocol.Resources{CPU: rep.Usage.CPU, PeakMem: rep.Usage.PeakMem},
 	}
-	return res
 }
 
 // full completes the file and returns its path; without need it removes it.

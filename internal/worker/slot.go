@@ -1,0 +1,221 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"rookery/internal/bus"
+	"rookery/internal/tool"
+	"rookery/protocol"
+)
+
+// replayEvery is how often results that were refused are sent again.
+const replayEvery = 5 * time.Second
+
+// startSlots starts the slots of each queue once queues exist.
+func (w *Worker) startSlots(slots *sync.WaitGroup, fetch, work, send context.Context) { //nolint:revive // three lives
+	queues := []bus.Destination{bus.ToWorker(w.id)}
+	for _, p := range w.cfg.Pools {
+		queues = append(queues, bus.ToPool(p))
+	}
+	for _, q := range queues {
+		for range w.cfg.Slots {
+			slots.Go(func() { w.slot(q, fetch, work, send) })
+		}
+	}
+}
+
+// slot fetches one call after the other and runs each to its stored result.
+func (w *Worker) slot(q bus.Destination, fetch, work, send context.Context) { //nolint:revive // three lives
+	select {
+	case <-w.signedOn:
+	case <-fetch.Done():
+	}
+	for fetch.Err() == nil {
+		d, err := w.cfg.Bus.Fetch(fetch, q)
+		if err == nil {
+			w.take(work, send, d)
+			continue
+		}
+		if fetch.Err() != nil {
+			return
+		}
+		w.log.DebugContext(fetch, "no call fetched", "queue", q.String(), "err", err)
+		if errors.Is(err, bus.ErrNoQueue) {
+			w.wantSignOn()
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-fetch.Done():
+		}
+	}
+}
+
+// take runs a delivered call if it is ours to run. A call that is not acked comes
+// again; the claim decides who runs it.
+func (w *Worker) take(work, send context.Context, d *bus.Delivery) { //nolint:revive // two lives
+	sid, dispatch := d.Call.Session, d.Call.Dispatch
+	log := w.log.With("session", sid, "call", dispatch, "tool", d.Call.Tool)
+	ctx, started := w.running.start(work, sid, dispatch)
+	if !started || w.journal.has(key(sid, dispatch)) { // here already: only the ack was lost
+		if started {
+			w.running.end(sid, dispatch)
+		}
+		w.ack(d)
+		return
+	}
+	defer w.running.end(sid, dispatch)
+	won, err := d.Claim(work, protocol.Claim{Worker: w.id, Boot: w.boot, At: time.Now().UTC()})
+	if err != nil {
+		log.WarnContext(work, "call not claimed", "err", err)
+		return
+	}
+	w.ack(d)
+	if !won {
+		log.DebugContext(work, "call is somebody else's")
+		return
+	}
+	began := time.Now()
+	res := w.execute(ctx, d.Call)
+	log.InfoContext(work, "call finished", "status", string(res.StopReason), "took", time.Since(began))
+	w.deliver(send, held{Session: sid, Dispatch: dispatch, Result: &res})
+}
+
+func (w *Worker) ack(d *bus.Delivery) {
+	if err := d.Ack(); err != nil {
+		w.log.Debug("ack not sent", "session", d.Call.Session, "call", d.Call.Dispatch, "err", err)
+	}
+}
+
+// execute runs a call in its session and signs the result.
+func (w *Worker) execute(ctx context.Context, call protocol.Call) protocol.Result {
+	out := newStream(w.boot, func(d protocol.ToolDelta) {
+		_ = w.cfg.Bus.PublishToolDelta(w.id, call.Session, call.Dispatch, d) // may be lost; the result has it all
+	})
+	defer out.close()
+	res := w.inSession(ctx, call, out.write)
+	res.Worker, res.Boot, res.Sandbox = w.id, w.boot, w.cfg.Backend.Name()
+	return res
+}
+
+func (w *Worker) inSession(ctx context.Context, call protocol.Call, emit func(string)) protocol.Result {
+	var s *tool.Session
+	if w.cfg.Tools.Workspace(call.Tool) {
+		opened, done, err := w.sessions.use(ctx, call.Session, call.Workspace)
+		if err != nil {
+			return tool.NotRun(ctx, err, emit)
+		}
+		defer done()
+		s = opened
+	}
+	return w.cfg.Tools.Execute(ctx, s, call, emit)
+}
+
+// deliver keeps a result until it is stored.
+func (w *Worker) deliver(ctx context.Context, h held) {
+	if err := w.journal.put(h); err != nil { // sent all the same: it may well be stored
+		w.log.ErrorContext(ctx, "result not in the journal", "session", h.Session, "call", h.Dispatch, "err", err)
+	}
+	w.publish(ctx, h)
+}
+
+func (w *Worker) publish(ctx context.Context, h held) {
+	err := w.cfg.Bus.PublishResult(ctx, h.Session, h.Dispatch, *h.Result)
+	if err != nil && !errors.Is(err, bus.ErrSettled) && !errors.Is(err, bus.ErrTooLarge) {
+		w.log.WarnContext(ctx, "result waits in the journal", "session", h.Session, "call", h.Dispatch, "err", err)
+		return
+	}
+	if err != nil {
+		w.log.ErrorContext(ctx, "result dropped", "session", h.Session, "call", h.Dispatch, "err", err)
+	}
+	if err := w.journal.done(h); err != nil {
+		w.log.WarnContext(ctx, "journal not tidied", "err", err)
+	}
+}
+
+// replay sends what an earlier run left in the journal, and what a slot could not
+// send, until ctx ends.
+func (w *Worker) replay(ctx context.Context) {
+	tick := time.NewTicker(replayEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		for _, h := range w.journal.all() {
+			if !w.running.has(h.key()) { // else its slot sends it
+				w.publish(ctx, h)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// running knows the calls of this process from before their claim to their
+// stored result. It is safe for concurrent use.
+type running struct {
+	mu    sync.Mutex
+	calls map[string]context.CancelCauseFunc
+	of    map[string]protocol.ID
+}
+
+func newRunning() *running {
+	return &running{calls: map[string]context.CancelCauseFunc{}, of: map[string]protocol.ID{}}
+}
+
+// start returns the call's own context; false when the dispatch runs here already.
+func (r *running) start(ctx context.Context, sid protocol.ID, dispatch string) (context.Context, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := key(sid, dispatch)
+	if _, ok := r.calls[k]; ok {
+		return nil, false
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.calls[k], r.of[k] = cancel, sid
+	return ctx, true
+}
+
+func (r *running) end(sid protocol.ID, dispatch string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := key(sid, dispatch)
+	r.calls[k](nil)
+	delete(r.calls, k)
+	delete(r.of, k)
+}
+
+func (r *running) has(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.calls[key]
+	return ok
+}
+
+// cancel interrupts the named calls of a session, all where none is named.
+func (r *running) cancel(sid protocol.ID, dispatches []string, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range dispatches {
+		if stop, ok := r.calls[key(sid, d)]; ok {
+			stop(cause)
+		}
+	}
+	for k, stop := range r.calls {
+		if len(dispatches) == 0 && r.of[k] == sid {
+			stop(cause)
+		}
+	}
+}
+
+func (r *running) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for k := range r.calls {
+		all = append(all, k)
+	}
+	return all
+}
