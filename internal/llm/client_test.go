@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -377,4 +381,57 @@ func TestStream_SendsHeadersAndKey(t *testing.T) {
 	require.Equal(t, "s1-3", h.Get("X-Client-Request-Id"))
 	require.Equal(t, "text/event-stream", h.Get("Accept"))
 	require.Empty(t, h.Get("Accept-Encoding"))
+}
+
+func TestStream_ATextClosesOnASignature(t *testing.T) {
+	s := llmtest.Start(t)
+	s.Reply(llmtest.Text("a", "b"), llmtest.Delta(map[string]any{"extra_content": map[string]any{"sig": "x"}}), llmtest.Text("c"))
+	s.Reply(llmtest.Text("d"))
+	c := newClient(t, s)
+	req := ask("go")
+	got := stream(t.Context(), t, c, req)
+	require.Equal(t, []string{`text[assistant]"ab"`, `text[assistant]"c"`}, notations(got.complete))
+	req.History, req.Input = append(req.Input, messages(got.complete...)...), messages(protocol.UserText("on"))
+	stream(t.Context(), t, c, req)
+	require.Contains(t, string(s.Requests()[1].Body), `{"role":"assistant","content":"abc","extra_content":{"sig":"x"}}`)
+}
+
+func TestStream_ACertificateThatIsNotTrustedFails(t *testing.T) {
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	got := stream(t.Context(), t, client(t, func(cfg *llm.Config) { cfg.BaseURL = s.URL }), ask("go"))
+	require.Equal(t, protocol.Failed, got.Status)
+	require.Contains(t, got.Message, "certificate")
+}
+
+func TestStream_AWholeReplyThatIsCutIsMalformed(t *testing.T) {
+	s := llmtest.Start(t)
+	s.Reply(llmtest.Status(200, `{"choices":[{"message":{"content":"a`))
+	require.Equal(t, protocol.Malformed, stream(t.Context(), t, newClient(t, s), ask("go")).Status)
+}
+
+// A turn of a session costs the same whatever its history, but for the body's size.
+func BenchmarkStream(b *testing.B) {
+	for _, turns := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("history=%d", turns), func(b *testing.B) {
+			s, err := llmtest.NewServer()
+			require.NoError(b, err)
+			defer s.Close()
+			reply := llmtest.Encode(llmtest.Text("some ", "words ", "here"), llmtest.Call("A", "f", `{"path":"x"}`), llmtest.Usage(10, 5))
+			s.Static(func([]byte) []byte { return reply })
+			c := newClient(b, s)
+			req := ask("go")
+			req.Session = "s"
+			for n := range turns {
+				id := fmt.Sprint(n)
+				req.History = append(req.History, messages(toolOutput(id, "x"), assistant("hm"), toolCall(id, "{}"))...)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				o := c.Stream(b.Context(), req, func(protocol.Payload) error { return nil })
+				require.Equal(b, protocol.Completed, o.Status)
+			}
+		})
+	}
 }

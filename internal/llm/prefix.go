@@ -10,7 +10,7 @@ import (
 )
 
 // maxKept bounds the encoded histories that a client keeps, in bytes.
-const maxKept = 128 << 20
+const maxKept = 64 << 20
 
 // A kept is the encoding of the beginning of a session's messages. It is used
 // only for messages that are equal to those it was made of, one by one.
@@ -43,6 +43,9 @@ func (ps *prefixes) take(session string) *kept {
 	}
 	return k
 }
+
+// Forget drops what is kept of a session that will not ask for a while.
+func (c *Client) Forget(session string) { c.prefix.take(session) }
 
 // put keeps k; others go when there is too much.
 func (ps *prefixes) put(session string, k *kept) {

@@ -187,3 +187,21 @@ func TestNew_NamesWhatASessionKeeps(t *testing.T) {
 	require.Equal(t, "scripted", c.ModelID())
 	require.Equal(t, 7, c.ContextWindow())
 }
+
+func TestRequest_ImagesAndAttachmentsWithoutText(t *testing.T) {
+	got := body(t, client(t), engine.Request{Input: messages(
+		protocol.ImageURL{Role: protocol.User, ImageURL: "http://i/1"}, protocol.ImageURL{Role: protocol.User, ImageURL: "http://i/2"},
+		protocol.InlineData{Role: protocol.User, MimeType: "audio/wav", Data: "QQ=="},
+	)})
+	require.Contains(t, got, `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://i/1"}},{"type":"image_url","image_url":{"url":"http://i/2"}},`+
+		`{"type":"text","text":"[attachment of type audio/wav left out: the endpoint takes images only]"}]}]`)
+}
+
+func TestClient_Forget(t *testing.T) {
+	c := client(t)
+	req := engine.Request{Session: "s", System: "sys", Input: messages(protocol.UserText("a"))}
+	before := body(t, c, req)
+	c.Forget("s")
+	c.Forget("never seen")
+	require.Equal(t, before, body(t, c, req))
+}

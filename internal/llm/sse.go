@@ -27,14 +27,14 @@ type event struct {
 // them: any line ending, events without a blank line between, a last line without
 // an end, blanks in front of a field.
 type events struct {
-	br      *bufio.Reader
-	begun   bool
-	skipLF  bool // the last line ended with CR: an LF that follows is part of it
-	line    []byte
-	name    string
-	data    []byte
-	lines   int // of data
-	spare   []byte // the buffer of the event that was returned last
+	br     *bufio.Reader
+	begun  bool
+	skipLF bool // the last line ended with CR: an LF that follows is part of it
+	line   []byte
+	name   string
+	data   []byte
+	lines  int    // of data
+	spare  []byte // the buffer of the event that was returned last
 	// comments reports that there were some: the server is at work.
 	comments bool
 }
