@@ -36,3 +36,41 @@ func TestScenarios(t *testing.T) {
 	}
 	t.Logf("%d scenarios", played)
 }
+
+// Live and rebuilt state are the same (L157, L166): a resume between any two tasks
+// changes nothing.
+func TestScenarios_ResumeBetweenTasksChangesNothing(t *testing.T) {
+	for _, file := range enginetest.Files(t, "../..", "testdata/scenarios") {
+		s, err := enginetest.Load(file)
+		require.NoError(t, err)
+		if !s.For(enginetest.LevelEngine) {
+			continue
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			s.Script = withResumes(s.Script)
+			for _, err := range s.Check(enginetest.Run(t, s), enginetest.LevelEngine) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// withResumes puts a resume before each start of a task that finds the session idle.
+func withResumes(script []enginetest.Statement) []enginetest.Statement {
+	var out []enginetest.Statement
+	idle := true
+	for _, st := range script {
+		switch st.Verb {
+		case enginetest.VerbRun, enginetest.VerbStart, enginetest.VerbCompact:
+			if idle {
+				out = append(out, enginetest.Statement{Line: st.Line, Verb: enginetest.VerbResume})
+			}
+			idle = idle && st.Verb != enginetest.VerbStart
+		case enginetest.VerbWaitIdle:
+			idle = true
+		default:
+		}
+		out = append(out, st)
+	}
+	return out
+}

@@ -42,7 +42,8 @@ func Files(t *testing.T, root, dir string) []string {
 }
 
 // Run plays a scenario against an engine in a bubble of fake time, fails t for what
-// differs, and returns what came out. Every record also has to pass trace.Verify.
+// goes wrong on the way, and returns what came out; Scenario.Check compares it. The
+// records also have to pass trace.Verify, the output CheckFragments.
 func Run(t *testing.T, s *Scenario) *Result {
 	t.Helper()
 	var result *Result
@@ -56,6 +57,9 @@ func Run(t *testing.T, s *Scenario) *Result {
 		r.idle(patience)
 		r.stop()
 		result = r.result()
+		for _, err := range CheckFragments(result.Output) {
+			t.Errorf("%s: %v", s.File, err)
+		}
 		for _, f := range r.verify() {
 			t.Errorf("%s: trace: %s", s.File, f)
 		}
