@@ -80,12 +80,19 @@ func value[T any](ctx context.Context, b *Bus, bucket, key string) (v T, revisio
 	return v, revision, true, nil
 }
 
+// values reads a bucket, each key once.
 func values[T any](ctx context.Context, b *Bus, bucket string) ([]T, error) {
 	var all []T
+	place := map[string]int{}
 	for it, err := range readRows[T](ctx, b, b.bucketStream(bucket), b.key(bucket, ">"), 0) {
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", b.bucket(bucket), err)
 		}
+		if i, ok := place[it.key]; ok {
+			all[i] = it.row
+			continue
+		}
+		place[it.key] = len(all)
 		all = append(all, it.row)
 	}
 	return all, nil
@@ -204,7 +211,8 @@ func (b *Bus) Session(ctx context.Context, sid protocol.ID) (protocol.Entry, err
 	return e, err
 }
 
-// Sessions yields the directory, the line that changed last at the end.
+// Sessions yields the directory, the line that changed last at the end. A line
+// that changes meanwhile may come twice, the newer one later.
 func (b *Bus) Sessions(ctx context.Context) iter.Seq2[protocol.Entry, error] {
 	return list(ctx, b, b.orch("ls"), b.entries)
 }

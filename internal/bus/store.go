@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -116,6 +117,7 @@ const (
 	hdrSubject  = "Nats-Subject"
 	hdrSequence = "Nats-Sequence"
 	hdrTime     = "Nats-Time-Stamp"
+	hdrPending  = "Nats-Num-Pending"
 	hdrStatus   = "Status"
 
 	statusEOB      = "204"
@@ -182,26 +184,31 @@ const (
 	scanBytes = 1 << 20
 )
 
+// toEnd makes a scan go on until nothing is left, also of what comes meanwhile.
+const toEnd = math.MaxUint64
+
 // scan yields the messages of a stream under filter from a sequence on, in order,
-// up to and including the sequence to, which must be of one of them. It needs no
-// consumer. A cut connection only delays it; a replica that lags is waited for.
+// up to and including the sequence to, which must be of one of them, or toEnd. It
+// needs no consumer. A cut connection only delays it; a replica that has not got
+// to yet is waited for.
 func (b *Bus) scan(ctx context.Context, stream, filter string, from, to uint64) iter.Seq2[*nats.Msg, error] {
 	return func(yield func(*nats.Msg, error) bool) {
 		for from <= to {
-			ms, err := b.batch(ctx, stream, filter, from)
+			ms, left, err := b.batch(ctx, stream, filter, from)
 			for _, m := range ms {
 				seq := number(m, hdrSequence)
 				if from = seq + 1; seq > to || !yield(m, nil) {
 					return
 				}
 			}
-			if err == nil && len(ms) == 0 {
-				if err = b.behind(ctx, stream, to); err == nil {
-					return // to was purged meanwhile
-				}
+			if err == nil && left > 0 {
+				continue
+			}
+			if err == nil && to != toEnd {
+				err = b.behind(ctx, stream, to)
 			}
 			if err == nil {
-				continue
+				return // to was purged meanwhile
 			}
 			if end := b.again(ctx, err); end != nil {
 				yield(nil, fmt.Errorf("read %s: %w", filter, end))
@@ -225,40 +232,40 @@ func (b *Bus) behind(ctx context.Context, stream string, seq uint64) error {
 	return errBehind
 }
 
-// batch asks for the next messages from a sequence on. What came before an error
-// is returned with it.
-func (b *Bus) batch(ctx context.Context, stream, filter string, from uint64) (ms []*nats.Msg, err error) {
+// batch asks for the next messages from a sequence on, and how many are left after
+// them. What came before an error is returned with it.
+func (b *Bus) batch(ctx context.Context, stream, filter string, from uint64) (ms []*nats.Msg, left uint64, err error) {
 	actx, cancel := b.ctl.bound(ctx, 2*attemptTimeout)
 	defer cancel()
 	inbox := b.ctl.nc.NewInbox()
 	got := make(chan *nats.Msg, scanBatch+8) // the library writes; never full: a batch and its end
 	s, err := b.ctl.nc.ChanSubscribe(inbox, got)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { _ = s.Unsubscribe() }()
 	body, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter, "batch": scanBatch, "max_bytes": scanBytes})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := b.ctl.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for {
 		var m *nats.Msg
 		select {
 		case m = <-got:
 		case <-actx.Done():
-			return ms, errors.Join(ctx.Err(), errCutOr(actx.Err()))
+			return ms, 0, errors.Join(ctx.Err(), errCutOr(actx.Err()))
 		}
 		switch m.Header.Get(hdrStatus) {
 		case "":
 			m.Subject = m.Header.Get(hdrSubject)
 			ms = append(ms, m)
 		case statusEOB, statusNotFound:
-			return ms, nil
+			return ms, number(m, hdrPending), nil
 		default:
-			return ms, fmt.Errorf("broker: %s %s", m.Header.Get(hdrStatus), m.Header.Get("Description"))
+			return ms, 0, fmt.Errorf("broker: %s %s", m.Header.Get(hdrStatus), m.Header.Get("Description"))
 		}
 	}
 }
