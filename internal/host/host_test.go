@@ -49,7 +49,10 @@ func brokerMain(args []string) int {
 	return 0
 }
 
-const patience = 20 * time.Second
+const (
+	patience  = 20 * time.Second
+	pollEvery = 10 * time.Millisecond
+)
 
 // A home is a user's of its own: directories, configuration, broker.
 type home struct {
@@ -126,7 +129,7 @@ func (h *home) untilFree(t *testing.T) {
 		}
 		defer f.Close()
 		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
-	}, patience, 10*time.Millisecond, "the store is still locked")
+	}, patience, pollEvery, "the store is still locked")
 }
 
 func TestJoin_StartsABrokerAndTheNextOneJoinsIt(t *testing.T) {
@@ -192,7 +195,7 @@ func TestJoin_FindsABrokerThatWasKilledAndStartedAnew(t *testing.T) {
 	require.NotEqual(t, first, h.broker(t))
 	require.Eventually(t, func() bool {
 		return b.Connected() && b.Link().Server == other.Link().Server
-	}, patience, 10*time.Millisecond, "the first one does not find the new broker")
+	}, patience, pollEvery, "the first one does not find the new broker")
 }
 
 func TestJoin_WhoIsConnectedStartsAKilledBrokerAnew(t *testing.T) {
@@ -200,7 +203,7 @@ func TestJoin_WhoIsConnectedStartsAKilledBrokerAnew(t *testing.T) {
 	b := h.join(t)
 	old := b.Link().Server
 	require.NoError(t, syscall.Kill(h.broker(t), syscall.SIGKILL))
-	require.Eventually(t, func() bool { return b.Connected() && b.Link().Server != old }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.Connected() && b.Link().Server != old }, patience, pollEvery)
 }
 
 func TestJoin_LeavesABrokerAloneThatEndedOnPurpose(t *testing.T) {
@@ -209,10 +212,10 @@ func TestJoin_LeavesABrokerAloneThatEndedOnPurpose(t *testing.T) {
 	require.NoError(t, syscall.Kill(h.broker(t), syscall.SIGTERM))
 	h.untilFree(t)
 	require.Zero(t, h.broker(t))
-	require.Eventually(t, func() bool { return !b.Connected() }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !b.Connected() }, patience, pollEvery)
 
 	h.join(t)
-	require.Eventually(t, b.Connected, patience, 10*time.Millisecond)
+	require.Eventually(t, b.Connected, patience, pollEvery)
 }
 
 func TestBroker_EndsWhenItHasNoClientForLong(t *testing.T) {

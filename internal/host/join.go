@@ -64,27 +64,34 @@ func NewLocal(cfg *config.Config, log *slog.Logger) Local {
 	}
 }
 
-// Connect connects to the broker, starts it if need be, and sets the store up.
+// Connect connects to the broker, starts it if need be, and sets the store up. It
+// waits for one that is just coming up or going down.
 func (l Local) Connect(ctx context.Context) (*bus.Bus, error) {
-	const attempts = 5
 	p, err := findPlace(l.Store)
 	if err != nil {
 		return nil, err
 	}
-	for range attempts {
-		var b *bus.Bus
-		if b, err = l.attempt(ctx, p); err == nil {
+	for began := time.Now(); ; {
+		b, err := l.attempt(ctx, p)
+		if err == nil {
 			return b, l.setup(ctx, b)
 		}
-		if ctx.Err() != nil || !again(err) {
-			break
+		h := readHolder(p.store)
+		switch {
+		case ctx.Err() != nil || !again(err):
+			return nil, brokerError(p.store, err)
+		case h.patienceEnds(began):
+			return nil, brokerError(p.store, fmt.Errorf("%w: process %d (%s): %w", ErrStoreBusy, h.PID, h.Kind, err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lockPoll):
 		}
 	}
-	return nil, brokerError(p.store, err)
 }
 
-// again reports a failure that may be gone by now: the broker has just ended, or
-// its address was that of another one.
+// again reports a failure that may be gone by now: the broker is just coming up,
+// has just ended, or its address was that of another one.
 func again(err error) bool {
 	return errors.Is(err, errEnded) || errors.Is(err, errRunning) ||
 		errors.Is(err, bus.ErrUnreachable) || errors.Is(err, bus.ErrAuth)

@@ -33,17 +33,27 @@ const (
 	kindServe  = "serve"
 )
 
-// A lock is held on a directory until close, or the end of the process.
+// patienceEnds reports that the holder was waited for long enough: a store with
+// much in it takes time to come up.
+func (h holder) patienceEnds(began time.Time) bool {
+	waited := time.Since(began)
+	return waited > lockStarting || waited > lockWait && !h.Starting
+}
+
+// A lock is held on a file until close, or the end of the process.
 type lock struct{ file *os.File }
 
 // errLocked reports a lock that somebody else has.
 var errLocked = errors.New("locked")
 
-// tryLock takes the lock of a directory, which exists, or returns errLocked.
-func tryLock(dir string) (*lock, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// storeLock is the file whose lock is that of a store.
+func storeLock(dir string) string { return filepath.Join(dir, "lock") }
+
+// tryLock takes the lock of a file, which it makes, or returns errLocked.
+func tryLock(name string) (*lock, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the lock of %s: %w", dir, storeFault(err))
+		return nil, fmt.Errorf("open the lock: %w", storeFault(err))
 	}
 	for {
 		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
@@ -53,7 +63,7 @@ func tryLock(dir string) (*lock, error) {
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			return nil, errors.Join(errLocked, f.Close())
 		default:
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), f.Close())
 		}
 	}
 }
@@ -74,11 +84,11 @@ func (l *lock) say(h holder) error {
 
 func (l *lock) close() error { return l.file.Close() }
 
-// readHolder reads who holds the lock of a directory; the zero holder if it does
-// not say.
+// readHolder reads who holds the lock of a store; the zero holder if it does not
+// say.
 func readHolder(dir string) holder {
 	var h holder
-	f, err := os.Open(filepath.Join(dir, "lock"))
+	f, err := os.Open(storeLock(dir))
 	if err != nil {
 		return h
 	}
@@ -95,15 +105,14 @@ func readHolder(dir string) holder {
 func lockStore(ctx context.Context, dir string, stop func() error) (*lock, error) {
 	began := time.Now()
 	for {
-		l, err := tryLock(dir)
+		l, err := tryLock(storeLock(dir))
 		if !errors.Is(err, errLocked) {
 			return l, err
 		}
 		if err := stop(); err != nil {
 			return nil, err
 		}
-		h, waited := readHolder(dir), time.Since(began)
-		if waited > lockStarting || waited > lockWait && !h.Starting {
+		if h := readHolder(dir); h.patienceEnds(began) {
 			return nil, fmt.Errorf("%w: process %d holds its lock (%s)", ErrStoreBusy, h.PID, h.Kind)
 		}
 		select {
@@ -114,9 +123,9 @@ func lockStore(ctx context.Context, dir string, stop func() error) (*lock, error
 	}
 }
 
-// free reports that nobody holds the lock of a directory.
+// free reports that nobody holds the lock of a store.
 func free(dir string) bool {
-	l, err := tryLock(dir)
+	l, err := tryLock(storeLock(dir))
 	if err != nil {
 		return false
 	}

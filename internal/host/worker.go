@@ -1,0 +1,121 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+
+	"rookery/internal/bus"
+	"rookery/internal/config"
+	"rookery/internal/sandbox"
+	"rookery/internal/tool"
+	"rookery/internal/worker"
+	"rookery/protocol"
+)
+
+// ErrSandbox reports a sandbox that this program does not have.
+var ErrSandbox = errors.New("no such sandbox")
+
+func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) error {
+	c, err := s.workerConfig(b, cfg, roles, log)
+	if err != nil {
+		return fmt.Errorf("make the worker: %w", err)
+	}
+	var w *worker.Worker
+	if root := cmp.Or(roles.Root, cfg.Worker.Root); root != "" {
+		c.Root = root
+		w, err = worker.New(c)
+	} else {
+		w, err = newWorker(config.FindPaths().Worker, c)
+	}
+	if err != nil {
+		return fmt.Errorf("make the worker: %w", err)
+	}
+	s.Worker = w.ID()
+	s.worker, err = s.start(ctx, "worker", func(ctx context.Context, ready func()) error {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			select {
+			case <-w.SignedOn():
+				ready()
+			case <-ctx.Done():
+			}
+		})
+		defer wg.Wait()
+		defer cancel()
+		return w.Run(ctx)
+	})
+	return err
+}
+
+func (s *Stack) workerConfig(b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) (worker.Config, error) {
+	backend, err := newBackend(cmp.Or(roles.Sandbox, cfg.Sandbox))
+	if err != nil {
+		return worker.Config{}, err
+	}
+	tools, err := tool.NewRegistry(tool.Builtin()...)
+	if err != nil {
+		return worker.Config{}, err
+	}
+	c := worker.Config{
+		Bus: b, Backend: backend, Tools: tools, Version: Version(),
+		Labels: cfg.Worker.Labels, Slots: cmp.Or(roles.Slots, cfg.Worker.Slots), Grace: cfg.Worker.Grace,
+		Allow: cfg.Worker.Allow, Deny: secret(cfg), Private: roles.Private, Logger: log,
+	}
+	if roles.Allow != nil {
+		c.Allow = roles.Allow
+	}
+	if roles.Labels != nil {
+		c.Labels = roles.Labels
+	}
+	pools := roles.Pools
+	if pools == nil {
+		pools = cfg.Worker.Pools
+	}
+	for _, p := range pools {
+		c.Pools = append(c.Pools, protocol.ID(p))
+	}
+	if roles.Private {
+		c.Orchestrator = s.Node // which is not in the queue
+	}
+	return c, nil
+}
+
+// secret lists the directories of ours that no workspace may hold or lie in.
+func secret(cfg *config.Config) []string {
+	paths := config.FindPaths()
+	dirs := []string{paths.Store, paths.Worker, paths.Logs, filepath.Dir(paths.User), cfg.Store.Dir, cfg.Worker.Root}
+	if file, err := config.RuntimeFile(paths.Store); err == nil {
+		dirs = append(dirs, filepath.Dir(file))
+	}
+	return dirs
+}
+
+// newBackend makes the sandbox of that name. There is no fallback to another one.
+func newBackend(name string) (sandbox.Backend, error) {
+	if name == "none" {
+		return sandbox.NewNone(tool.Ops()), nil
+	}
+	return nil, fmt.Errorf("%w: %s; --sandbox none runs tools without confinement", ErrSandbox, name)
+}
+
+// Version names the build of this program.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
+			v = s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return cmp.Or(v, "(devel)")
+}
