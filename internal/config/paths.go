@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/adrg/xdg"
@@ -23,8 +24,15 @@ type Paths struct {
 	Logs string
 }
 
+// reading guards xdg's variables, which Reload writes.
+//
+//nolint:gochecknoglobals // what it guards is global
+var reading sync.Mutex
+
 // FindPaths returns the places; it makes none of them.
 func FindPaths() Paths {
+	reading.Lock()
+	defer reading.Unlock()
 	xdg.Reload() // the environment may have changed since the program's start
 	return Paths{
 		User:   filepath.Join(xdg.ConfigHome, app, "config.yaml"),
@@ -43,11 +51,7 @@ func RuntimeFile(store string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the runtime file of %s: %w", store, err)
 	}
-	xdg.Reload()
-	dir := filepath.Join(xdg.RuntimeDir, app)
-	if private(xdg.RuntimeDir) != nil {
-		dir = filepath.Join(xdg.CacheHome, app, "run")
-	}
+	dir := runtimeDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runtime directory: %w", err)
 	}
@@ -56,6 +60,16 @@ func RuntimeFile(store string) (string, error) {
 	}
 	sum := sha256.Sum256([]byte(abs))
 	return filepath.Join(dir, "broker-"+hex.EncodeToString(sum[:6])+".json"), nil
+}
+
+func runtimeDir() string {
+	reading.Lock()
+	defer reading.Unlock()
+	xdg.Reload()
+	if private(xdg.RuntimeDir) != nil {
+		return filepath.Join(xdg.CacheHome, app, "run")
+	}
+	return filepath.Join(xdg.RuntimeDir, app)
 }
 
 // private reports why a directory is not ours alone.
