@@ -84,8 +84,7 @@ func decodeChunk(ev event) (*chunk, error) {
 // lenient is json.Unmarshal that leaves out members of a wrong type.
 func lenient(data []byte, v any) error {
 	err := json.Unmarshal(data, v)
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return nil
 	}
 	return err

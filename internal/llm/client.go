@@ -230,7 +230,7 @@ func (c *Client) learn(e *httpError, req engine.Request) bool {
 	if e.status != http.StatusBadRequest && e.status != http.StatusUnprocessableEntity {
 		return false
 	}
-	feature := ""
+	var feature string
 	switch m := e.body.message; {
 	case strings.Contains(m, "stream_options") || strings.Contains(m, "include_usage"):
 		feature = featureUsage

@@ -51,8 +51,9 @@ func TestStream_CallsWaitForTheFinishReason(t *testing.T) {
 		s.Reply(llmtest.Call("A", "t", `{}`), llmtest.Hold("more"), llmtest.Finish("tool_calls"), llmtest.Hold("usage"), llmtest.Usage(1, 1))
 		var ps []protocol.Payload
 		done := make(chan engine.Outcome, 1)
+		c := newClient(t, s)
 		go func() {
-			done <- newClient(t, s).Stream(t.Context(), ask("go"), func(p protocol.Payload) error { ps = append(ps, p); return nil })
+			done <- c.Stream(t.Context(), ask("go"), func(p protocol.Payload) error { ps = append(ps, p); return nil })
 		}()
 		synctest.Wait()
 		require.Len(t, ps, 2)
@@ -86,12 +87,17 @@ func cancelAfter(t *testing.T, r recording, sent string) {
 	s := llmtest.StartPipe(t)
 	s.Reply(llmtest.Raw(sent), llmtest.Stall())
 	ctx, cancel := context.WithCancelCause(t.Context())
-	done := make(chan result, 1)
-	go func() { done <- stream(ctx, t, newClient(t, s), ask("go")) }()
+	done := make(chan engine.Outcome, 1)
+	c, req := newClient(t, s), ask("go")
+	var ps []protocol.Payload
+	go func() {
+		done <- c.Stream(ctx, req, func(p protocol.Payload) error { ps = append(ps, p); return nil })
+	}()
 	synctest.Wait()
 	cancelled := time.Now()
 	cancel(engine.ErrInterrupted)
-	got := <-done
+	o := <-done
+	got := fold(t, o, ps)
 	require.Zero(t, time.Since(cancelled))
 	if finished(sent) && r.Status == "completed" {
 		require.Equal(t, protocol.Completed, got.Status)
@@ -273,13 +279,19 @@ func TestStream_CountsUsage(t *testing.T) {
 		want        protocol.Usage
 		reasoning   int64
 	}{
-		{"plain", `{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40},"completion_tokens_details":{"reasoning_tokens":5}}`,
-			protocol.Usage{CacheRead: 40, CacheWrite: 60, Output: 20, Total: 120}, 5},
+		{
+			"plain", `{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40},"completion_tokens_details":{"reasoning_tokens":5}}`,
+			protocol.Usage{CacheRead: 40, CacheWrite: 60, Output: 20, Total: 120},
+			5,
+		},
 		{"reasoning apart", `{"prompt_tokens":72,"completion_tokens":21,"total_tokens":171}`, protocol.Usage{CacheWrite: 72, Output: 99, Total: 171}, 0},
 		{"no total", `{"prompt_tokens":7,"completion_tokens":2}`, protocol.Usage{CacheWrite: 7, Output: 2, Total: 9}, 0},
 		{"cache hit", `{"prompt_tokens":7,"completion_tokens":2,"prompt_cache_hit_tokens":9}`, protocol.Usage{CacheRead: 7, Output: 2, Total: 9}, 0},
-		{"more reasoning than output", `{"prompt_tokens":7,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":90}}`,
-			protocol.Usage{CacheWrite: 7, Output: 2, Total: 9}, 2},
+		{
+			"more reasoning than output", `{"prompt_tokens":7,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":90}}`,
+			protocol.Usage{CacheWrite: 7, Output: 2, Total: 9},
+			2,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := llmtest.Start(t)

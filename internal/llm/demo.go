@@ -132,6 +132,7 @@ func readDemo(req engine.Request) demoTurn {
 		case protocol.ToolCallOutput:
 			t.tokens += estimate(p.Output)
 			t.outputs = append(t.outputs, p)
+		default:
 		}
 	}
 	return t
@@ -167,7 +168,6 @@ func (t demoTurn) answer() (string, *demoCall) {
 	return said, &next
 }
 
-//nolint:gochecknoglobals // compiled constants
 var (
 	demoCount = regexp.MustCompile(`(?is)(?:count|how many)\b.*\bwords?\b.*?\b(?:in|of)\s+(?:the\s+)?(?:file\s+)?(\S+)`)
 	demoWrite = regexp.MustCompile(`(?is)\bwrite\s+(.+?)\s+(?:in)?to\s+(?:the\s+)?(?:file\s+)?(\S+)\s*$`)

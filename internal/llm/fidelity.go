@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"rookery/protocol"
 )
@@ -59,9 +60,7 @@ type details []detail
 func (d *details) UnmarshalJSON(b []byte) error {
 	*d = nil
 	var raws []json.RawMessage
-	if json.Unmarshal(b, &raws) != nil {
-		return nil
-	}
+	_ = lenient(b, &raws)
 	for _, raw := range raws {
 		var it detail
 		if len(raw) == 0 || raw[0] != '{' || lenient(raw, &it) != nil {
@@ -75,16 +74,16 @@ func (d *details) UnmarshalJSON(b []byte) error {
 
 // text returns the thinking that can be read in the details.
 func (d details) text() string {
-	var s string
+	var b strings.Builder
 	for _, it := range d {
 		switch it.Type {
 		case "reasoning.text":
-			s += it.Text.s
+			b.WriteString(it.Text.s)
 		case "reasoning.summary":
-			s += it.Summary.s
+			b.WriteString(it.Summary.s)
 		}
 	}
-	return s
+	return b.String()
 }
 
 // signed reports that an item is finished by a signature.

@@ -24,15 +24,15 @@ type result struct {
 	calls    []protocol.ToolCall
 }
 
-func newClient(t testing.TB, s *llmtest.Server, edit ...func(*llm.Config)) *llm.Client {
-	t.Helper()
+func newClient(tb testing.TB, s *llmtest.Server, edit ...func(*llm.Config)) *llm.Client {
+	tb.Helper()
 	cfg := llm.Config{BaseURL: s.URL, Model: "scripted", Transport: s.Transport, APIKey: "sk-secret"}
 	for _, f := range edit {
 		f(&cfg)
 	}
 	c, err := llm.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(c.CloseIdle)
+	require.NoError(tb, err)
+	tb.Cleanup(c.CloseIdle)
 	return c
 }
 
@@ -43,22 +43,22 @@ func ask(text string) engine.Request {
 	}
 }
 
-func stream(ctx context.Context, t testing.TB, m engine.Model, req engine.Request) result {
-	t.Helper()
+func stream(ctx context.Context, tb testing.TB, m engine.Model, req engine.Request) result {
+	tb.Helper()
 	var ps []protocol.Payload
 	o := m.Stream(ctx, req, func(p protocol.Payload) error {
 		ps = append(ps, p)
 		return nil
 	})
-	return fold(t, o, ps)
+	return fold(tb, o, ps)
 }
 
 // fold checks the discipline of partials (L022, L023, L024) and gathers the
 // complete payloads.
-func fold(t testing.TB, o engine.Outcome, ps []protocol.Payload) result {
-	t.Helper()
+func fold(tb testing.TB, o engine.Outcome, ps []protocol.Payload) result {
+	tb.Helper()
 	r := result{Outcome: o, payloads: ps}
-	f := folder{t: t, open: map[string]*openSegment{}}
+	f := folder{t: tb, open: map[string]*openSegment{}}
 	for _, p := range ps {
 		switch p := p.(type) {
 		case protocol.PartialText:
@@ -66,7 +66,7 @@ func fold(t testing.TB, o engine.Outcome, ps []protocol.Payload) result {
 		case protocol.PartialThinking:
 			f.partial("thinking", p.EventType, p.Thinking, "", p.StopReason)
 		case protocol.PartialToolCall:
-			require.NotEmpty(t, p.ToolCallID)
+			require.NotEmpty(tb, p.ToolCallID)
 			f.partial(p.ToolCallID, p.EventType, p.Arguments, p.Name, p.StopReason)
 		case protocol.Text:
 			f.complete("text", p.Text, "", p.StopReason)
@@ -81,21 +81,21 @@ func fold(t testing.TB, o engine.Outcome, ps []protocol.Payload) result {
 			r.calls = append(r.calls, p)
 			r.complete = append(r.complete, p)
 		default:
-			require.Failf(t, "unexpected payload", "%T", p)
+			require.Failf(tb, "unexpected payload", "%T", p)
 		}
 	}
-	require.Empty(t, f.open, "segments left open")
-	require.Empty(t, f.stopped, "a stop without its complete payload")
-	require.NotEmpty(t, o.Status)
+	require.Empty(tb, f.open, "segments left open")
+	require.Empty(tb, f.stopped, "a stop without its complete payload")
+	require.NotEmpty(tb, o.Status)
 	if o.Status != protocol.Completed {
-		require.NotEmpty(t, o.Message)
+		require.NotEmpty(tb, o.Message)
 		for _, c := range r.calls {
-			require.NotEqual(t, protocol.Completed, c.StopReason, "a call of a failed attempt is completed: %s", o.Message)
+			require.NotEqual(tb, protocol.Completed, c.StopReason, "a call of a failed attempt is completed: %s", o.Message)
 		}
 	} else {
-		require.NotNil(t, o.Usage)
+		require.NotNil(tb, o.Usage)
 		u := *o.Usage
-		require.Equal(t, u.Total, u.CacheRead+u.CacheWrite+u.Output)
+		require.Equal(tb, u.Total, u.CacheRead+u.CacheWrite+u.Output)
 	}
 	return r
 }
@@ -136,14 +136,14 @@ func (f *folder) partial(key string, at protocol.EventType, piece, name string, 
 func (f *folder) complete(key, body, name string, stop protocol.StopReason) {
 	f.t.Helper()
 	require.Equal(f.t, f.stopped, key, "a complete payload without its stop")
-	require.Equal(f.t, f.done, openSegment{name, body})
+	require.Equal(f.t, openSegment{name, body}, f.done)
 	require.Equal(f.t, f.reason, stop)
 	f.stopped = ""
 }
 
 // oneByte makes every read of a connection return one byte.
-func oneByte(t testing.TB, s *llmtest.Server) func(*llm.Config) {
-	t.Helper()
+func oneByte(tb testing.TB, s *llmtest.Server) func(*llm.Config) {
+	tb.Helper()
 	dial := (&net.Dialer{}).DialContext
 	if s.Transport != nil {
 		dial = s.Transport.DialContext

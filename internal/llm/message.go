@@ -120,6 +120,7 @@ func (t *transcript) add(p protocol.Payload) {
 		t.image(imagePart(p.ImageURL))
 	case protocol.InlineData:
 		t.inline(p)
+	default: // of no other kind the provider knows
 	}
 	t.seen++
 }
@@ -132,6 +133,7 @@ func (t *transcript) begin(g group) {
 // close writes the group.
 func (t *transcript) close() {
 	switch t.group {
+	case noGroup:
 	case userGroup:
 		t.msg.Role = "user"
 		t.write(t.msg)

@@ -145,6 +145,7 @@ func same(a, b protocol.Payload) bool {
 	case protocol.InlineData:
 		b, ok := b.(protocol.InlineData)
 		return ok && a == b
+	default:
+		return false
 	}
-	return false
 }

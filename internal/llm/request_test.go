@@ -14,9 +14,9 @@ import (
 	"rookery/protocol"
 )
 
-func client(t testing.TB, edit ...func(*llm.Config)) *llm.Client {
-	t.Helper()
-	return newClient(t, &llmtest.Server{URL: "http://127.0.0.1:1/v1"}, edit...)
+func client(tb testing.TB, edit ...func(*llm.Config)) *llm.Client {
+	tb.Helper()
+	return newClient(tb, &llmtest.Server{URL: "http://127.0.0.1:1/v1"}, edit...)
 }
 
 func messages(ps ...protocol.Payload) (ms []protocol.Message) {
@@ -26,12 +26,12 @@ func messages(ps ...protocol.Payload) (ms []protocol.Message) {
 	return ms
 }
 
-func body(t testing.TB, c *llm.Client, req engine.Request) string {
-	t.Helper()
+func body(tb testing.TB, c *llm.Client, req engine.Request) string {
+	tb.Helper()
 	b, tokens, err := llm.Encode(c, req)
-	require.NoError(t, err)
-	require.Positive(t, tokens)
-	require.True(t, json.Valid(b), "%s", b)
+	require.NoError(tb, err)
+	require.Positive(tb, tokens)
+	require.True(tb, json.Valid(b), "%s", b)
 	return string(b)
 }
 

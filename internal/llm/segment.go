@@ -158,6 +158,7 @@ func (s *segment) partial(at protocol.EventType, piece string, stop protocol.Sto
 		return protocol.PartialText{Role: protocol.Assistant, EventType: at, Text: piece, StopReason: stop}
 	case thinking:
 		return protocol.PartialThinking{Role: protocol.Assistant, EventType: at, Thinking: piece, StopReason: stop}
+	case call:
 	}
 	p := protocol.PartialToolCall{Role: protocol.Assistant, EventType: at, Arguments: piece, ToolCallID: s.id, StopReason: stop}
 	if at == protocol.Start {
@@ -176,6 +177,7 @@ func (s *segment) complete(cfg *Config, stop protocol.StopReason) protocol.Paylo
 		return protocol.Text{Role: protocol.Assistant, Text: s.body.String(), StopReason: stop, Fidelity: f.encode(cfg)}
 	case thinking:
 		return protocol.Thinking{Role: protocol.Assistant, Thinking: s.body.String(), StopReason: stop, Fidelity: f.encode(cfg)}
+	case call:
 	}
 	if s.providerID != "" && protocol.ProviderCallID(s.id) != s.providerID {
 		f.ID = s.providerID

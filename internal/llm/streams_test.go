@@ -65,8 +65,8 @@ type httpCase struct {
 
 // streamsDir is the folder to run: ROOKERY_STREAMS, taken from the module's root,
 // or the tree's own.
-func streamsDir(t testing.TB) string {
-	t.Helper()
+func streamsDir(tb testing.TB) string {
+	tb.Helper()
 	dir := os.Getenv("ROOKERY_STREAMS")
 	switch {
 	case dir == "":
@@ -78,41 +78,41 @@ func streamsDir(t testing.TB) string {
 }
 
 // load reads a file of the folder into v. Only expected.json must be there.
-func load(t testing.TB, name string, v any) bool {
-	t.Helper()
-	path := filepath.Join(streamsDir(t), name)
+func load(tb testing.TB, name string, v any) bool {
+	tb.Helper()
+	path := filepath.Join(streamsDir(tb), name)
 	b, err := os.ReadFile(path)
 	if os.IsNotExist(err) && name != "expected.json" {
 		return false
 	}
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(b, v), "%s does not parse", path)
+	require.NoError(tb, err)
+	require.NoError(tb, json.Unmarshal(b, v), "%s does not parse", path)
 	return true
 }
 
-func recordings(t testing.TB) []recording {
-	t.Helper()
+func recordings(tb testing.TB) []recording {
+	tb.Helper()
 	var rs []recording
-	load(t, "expected.json", &rs)
-	require.NotEmpty(t, rs, "expected.json names no recording")
+	load(tb, "expected.json", &rs)
+	require.NotEmpty(tb, rs, "expected.json names no recording")
 	for i := range rs {
-		path := filepath.Join(streamsDir(t), rs[i].File)
+		path := filepath.Join(streamsDir(tb), rs[i].File)
 		b, err := os.ReadFile(path)
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		rs[i].body = string(b)
 		if filepath.Ext(rs[i].File) == ".jsonl" {
-			rs[i].body = wrapLines(t, path, rs[i].body)
+			rs[i].body = wrapLines(tb, path, rs[i].body)
 		}
 	}
 	return rs
 }
 
 // wrapLines serves one JSON chunk a line as events.
-func wrapLines(t testing.TB, path, lines string) string {
-	t.Helper()
+func wrapLines(tb testing.TB, path, lines string) string {
+	tb.Helper()
 	var b strings.Builder
 	for i, l := range strings.Split(strings.TrimSpace(lines), "\n") {
-		require.True(t, json.Valid([]byte(l)), "%s:%d is not JSON", path, i+1)
+		require.True(tb, json.Valid([]byte(l)), "%s:%d is not JSON", path, i+1)
 		b.WriteString("data: " + l + "\n\n")
 	}
 	return b.String() + "data: [DONE]\n\n"
@@ -126,33 +126,33 @@ func (r recording) statuses() []string {
 }
 
 // check compares a result with what the recording says.
-func (r recording) check(t testing.TB, got result) {
-	t.Helper()
-	require.Contains(t, r.statuses(), status(got), got.Message)
-	require.Equal(t, r.Text, got.text)
-	require.Equal(t, r.Thinking, got.thinking)
+func (r recording) check(tb testing.TB, got result) {
+	tb.Helper()
+	require.Contains(tb, r.statuses(), status(got), got.Message)
+	require.Equal(tb, r.Text, got.text)
+	require.Equal(tb, r.Thinking, got.thinking)
 	if r.Finish != nil {
-		require.Equal(t, *r.Finish, got.Finish)
+		require.Equal(tb, *r.Finish, got.Finish)
 	}
-	require.Len(t, got.calls, len(r.Calls))
+	require.Len(tb, got.calls, len(r.Calls))
 	ids := map[string]bool{}
 	for i, c := range r.Calls {
-		require.Equal(t, c.Name, got.calls[i].Name)
-		require.Equal(t, c.Arguments, got.calls[i].Arguments)
+		require.Equal(tb, c.Name, got.calls[i].Name)
+		require.Equal(tb, c.Arguments, got.calls[i].Arguments)
 		if c.ID != nil {
-			require.Equal(t, *c.ID, protocol.ProviderCallID(got.calls[i].ToolCallID))
+			require.Equal(tb, *c.ID, protocol.ProviderCallID(got.calls[i].ToolCallID))
 		}
-		require.False(t, ids[got.calls[i].ToolCallID], "id %q twice", got.calls[i].ToolCallID)
+		require.False(tb, ids[got.calls[i].ToolCallID], "id %q twice", got.calls[i].ToolCallID)
 		ids[got.calls[i].ToolCallID] = true
 	}
 	switch {
 	case r.Usage != nil:
 		u := protocol.Usage{CacheRead: r.Usage.CacheRead, CacheWrite: r.Usage.CacheWrite, Output: r.Usage.Output, Total: r.Usage.Total}
-		require.NotNil(t, got.Usage)
-		require.Equal(t, u, *got.Usage)
-		require.False(t, got.Estimated)
+		require.NotNil(tb, got.Usage)
+		require.Equal(tb, u, *got.Usage)
+		require.False(tb, got.Estimated)
 	case got.Status == protocol.Completed:
-		require.True(t, got.Estimated)
+		require.True(tb, got.Estimated)
 	}
 }
 
@@ -179,10 +179,11 @@ func TestStream_ReadsTheRecordings(t *testing.T) {
 }
 
 // ways are the two ways to receive a reply: at once and byte by byte.
-func ways(t testing.TB) map[string]func(*llmtest.Server) func(*llm.Config) {
+func ways(tb testing.TB) map[string]func(*llmtest.Server) func(*llm.Config) {
+	tb.Helper()
 	return map[string]func(*llmtest.Server) func(*llm.Config){
 		"64 KiB":   func(*llmtest.Server) func(*llm.Config) { return func(*llm.Config) {} },
-		"one byte": func(s *llmtest.Server) func(*llm.Config) { return oneByte(t, s) },
+		"one byte": func(s *llmtest.Server) func(*llm.Config) { return oneByte(tb, s) },
 	}
 }
 
@@ -219,30 +220,30 @@ func TestStream_ReadsTheWireCases(t *testing.T) {
 	}
 }
 
-func (c wireCase) check(t testing.TB, got result) {
-	t.Helper()
-	require.Contains(t, c.Expect, status(got), got.Message)
+func (c wireCase) check(tb testing.TB, got result) {
+	tb.Helper()
+	require.Contains(tb, c.Expect, status(got), got.Message)
 	if c.Text != nil {
-		require.Equal(t, *c.Text, got.text)
+		require.Equal(tb, *c.Text, got.text)
 	}
 	if c.Thinking != nil {
-		require.Equal(t, *c.Thinking, got.thinking)
+		require.Equal(tb, *c.Thinking, got.thinking)
 	}
 	if c.Finish != nil {
-		require.Equal(t, *c.Finish, got.Finish)
+		require.Equal(tb, *c.Finish, got.Finish)
 	}
 	if c.Calls == nil {
 		return
 	}
-	require.Len(t, got.calls, len(c.Calls))
+	require.Len(tb, got.calls, len(c.Calls))
 	for i, want := range c.Calls {
 		if want[0] != nil {
-			require.Equal(t, *want[0], got.calls[i].ToolCallID)
+			require.Equal(tb, *want[0], got.calls[i].ToolCallID)
 		}
-		require.Equal(t, *want[1], got.calls[i].Name)
-		require.Equal(t, *want[2], got.calls[i].Arguments)
+		require.Equal(tb, *want[1], got.calls[i].Name)
+		require.Equal(tb, *want[2], got.calls[i].Arguments)
 		if len(want) > 3 {
-			require.Equal(t, *want[3], string(got.calls[i].StopReason))
+			require.Equal(tb, *want[3], string(got.calls[i].StopReason))
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (w *wireUsage) usage() (u protocol.Usage, reasoning int64, ok bool) {
 // character a token.
 func estimate(s string) float64 {
 	ascii, wide := 0, 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c < utf8.RuneSelf:
 			ascii++

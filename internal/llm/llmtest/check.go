@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -79,9 +80,9 @@ func (m Message) Parts() []Part {
 
 // Last returns the last message with that role, or the zero Message.
 func (r Request) Last(role string) Message {
-	for i := len(r.Messages) - 1; i >= 0; i-- {
-		if r.Messages[i].Role == role {
-			return r.Messages[i]
+	for _, m := range slices.Backward(r.Messages) {
+		if m.Role == role {
+			return m
 		}
 	}
 	return Message{}

@@ -23,8 +23,7 @@ type Server struct {
 	listener net.Listener
 	served   sync.WaitGroup
 	handlers sync.WaitGroup
-	closing  context.Context
-	stop     context.CancelFunc
+	stop     context.CancelFunc // ends every handler's context
 
 	mu       sync.Mutex
 	queue    [][]Step
@@ -34,6 +33,7 @@ type Server struct {
 	faults   []error
 	released map[string]chan struct{}
 	lenient  bool
+	closed   bool
 }
 
 // NewServer returns a server that listens on a free port of loopback. Close ends it.
@@ -48,41 +48,46 @@ func NewServer() (*Server, error) {
 }
 
 // Start returns a server that ends with the test and fails it for every fault.
-func Start(t testing.TB) *Server {
-	t.Helper()
+func Start(tb testing.TB) *Server {
+	tb.Helper()
 	s, err := NewServer()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	s.endWith(t)
+	s.endWith(tb)
 	return s
 }
 
 // StartPipe is Start without sockets, for a bubble of fake time: the server is
 // reached through its Transport only.
-func StartPipe(t testing.TB) *Server {
-	t.Helper()
+func StartPipe(tb testing.TB) *Server {
+	tb.Helper()
 	l := newPipes()
 	s := serve(l)
 	s.URL = "http://endpoint.test/v1"
 	s.Transport = &http.Transport{DialContext: l.dial, DisableCompression: true, MaxIdleConnsPerHost: 64}
-	s.endWith(t)
+	s.endWith(tb)
 	return s
 }
 
 func serve(l net.Listener) *Server {
 	s := &Server{listener: l, released: map[string]chan struct{}{}}
-	s.closing, s.stop = context.WithCancel(context.Background())
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
+	s.http = &http.Server{
+		Handler: s, ReadHeaderTimeout: time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	s.served.Go(func() { _ = s.http.Serve(l) })
 	return s
 }
 
-func (s *Server) endWith(t testing.TB) {
-	t.Cleanup(func() {
+func (s *Server) endWith(tb testing.TB) {
+	tb.Helper()
+	tb.Cleanup(func() {
 		s.Close()
 		for _, err := range s.Faults() {
-			t.Errorf("model request: %v", err)
+			tb.Errorf("model request: %v", err)
 		}
 	})
 }
@@ -90,8 +95,9 @@ func (s *Server) endWith(t testing.TB) {
 // Close cuts what is running and waits for it.
 func (s *Server) Close() {
 	s.mu.Lock()
-	s.stop()
+	s.closed = true
 	s.mu.Unlock()
+	s.stop()
 	if s.Transport != nil {
 		s.Transport.CloseIdleConnections()
 	}
@@ -171,9 +177,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.handlers.Done()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client has gone
@@ -191,7 +194,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf(`{"error":{"message":%q,"type":"invalid_request_error"}}`, err.Error()), http.StatusBadRequest)
 		return
 	}
-	p := &player{server: s, w: w, gone: ctx.Done()}
+	p := &player{server: s, w: w, gone: r.Context().Done()}
 	p.play(steps)
 }
 
@@ -199,7 +202,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing.Err() != nil {
+	if s.closed {
 		return false
 	}
 	s.handlers.Add(1)
