@@ -36,8 +36,7 @@ func Table() map[string]Rule {
 		"internal/web":      only("client", "protocol"),
 		"internal/archtest": only(),
 
-		"cmd/orchestrator": only("internal/session", "internal/llm", "internal/bus", "internal/engine", "internal/trace",
-			"internal/config", "protocol"),
+		"cmd/orchestrator": only("internal/host", "internal/bus", "internal/config", "protocol"),
 		"cmd/toolworker": only("internal/worker", "internal/bus", "internal/tool", "internal/sandbox", "internal/config", "protocol"),
 		"cmd/cli":        {Any: true},
 		"bench":          {Any: true},
