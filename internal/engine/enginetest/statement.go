@@ -178,17 +178,15 @@ func (p *parser) at(st *Statement, text string) error {
 	if h.Message == "" {
 		return errors.New("at needs a message before the colon")
 	}
-	do, err := p.statement(st.Line, strings.TrimSpace(text[i+1:]))
-	if err != nil {
-		return err
+	action := strings.TrimSpace(text[i+1:])
+	switch verb, _, _ := strings.Cut(action, " "); Verb(verb) {
+	case VerbWait, VerbModel, VerbTool, VerbConfig, VerbAt, VerbExpect:
+		return fmt.Errorf("%s can't stand behind at", verb)
+	default:
 	}
-	switch do.Verb {
-	case VerbWait, VerbWaitIdle, VerbModel, VerbTool, VerbConfig, VerbAt, VerbExpect:
-		return fmt.Errorf("%s can't stand behind at", do.Verb)
-	case VerbRun, VerbStart, VerbCompact, VerbSteer, VerbAbort, VerbApprove, VerbRelease, VerbResume, VerbKill:
-	}
+	do, err := p.statement(st.Line, action)
 	h.Do, st.At = do, h
-	return nil
+	return err
 }
 
 func (p *parser) hookColon(text string) int {
@@ -215,11 +213,11 @@ func (p *parser) hookColon(text string) int {
 }
 
 func isStatement(s string) bool {
-	w := strings.Fields(s)
-	if len(w) == 0 {
-		return false
+	s = strings.TrimLeft(s, " \t")
+	if i := strings.IndexAny(s, " \t"); i >= 0 {
+		s = s[:i]
 	}
-	switch Verb(w[0]) {
+	switch Verb(s) {
 	case VerbRun, VerbStart, VerbCompact, VerbSteer, VerbAbort, VerbApprove, VerbRelease, VerbResume, VerbKill,
 		VerbWait, VerbWaitIdle, VerbModel, VerbTool, VerbConfig, VerbAt, VerbExpect:
 		return true
