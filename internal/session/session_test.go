@@ -1,0 +1,159 @@
+package session_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"rookery/internal/engine"
+	"rookery/internal/session"
+	"rookery/protocol"
+)
+
+func TestSession_TaskRunsOverTheBus(t *testing.T) { // L002 L005 L036 L046
+	m := &script{steps: []step{calls("A", "B"), says("end"), says("again")}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	reply := r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	require.Equal(t, protocol.ReplyAccepted, reply.Code, reply.Reason)
+	lines := r.until(t, "s1", "+task_end(completed)")
+	require.Equal(t, []string{"session_meta", "+task_begin(run)", `text[user]"go"`, "request_begin", "tool_call[A,completed]", "approval_decision(allow,A)"}, lines[:6])
+	r.verify(t, "s1")
+	in := m.request(1).Input
+	require.Len(t, in, 2)
+	require.Equal(t, `tool_call_output[A,completed]"done A"`, in[0].String())
+	require.Equal(t, `tool_call_output[B,completed]"done B"`, in[1].String())
+
+	reply = r.command(t, "s1", protocol.VerbRun, prompt("t2", "more", allow))
+	require.Equal(t, protocol.ReplyAccepted, reply.Code)
+	r.untilIdle(t, "s1")
+	require.Len(t, m.request(2).History, 6)
+	require.Equal(t, `text[user]"more"`, m.request(2).Input[0].String())
+	r.verify(t, "s1")
+}
+
+func TestSession_RepeatedCommandGetsTheSameAnswer(t *testing.T) {
+	m := &script{steps: []step{says("one"), says("two")}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	for range 3 {
+		require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow)).Code)
+		r.until(t, "s1", "+task_end(completed)")
+	}
+	n := 0
+	for _, rec := range r.records(t, "s1") {
+		if _, ok := rec.Message.Payload.(protocol.TaskBegin); ok {
+			n++
+		}
+	}
+	require.Equal(t, 1, n)
+}
+
+func TestSession_ApprovalIsAskedAfterTheRestIsStored(t *testing.T) { // L038 L136
+	m := &script{steps: []step{calls("A", "B"), says("end")}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", protocol.TaskOptions{Approve: "ask"}))
+	lines := r.until(t, "s1", "+approval_request(A)")
+	require.Equal(t, []string{"tool_call[A,completed]", "+reply_received", "+approval_request(A)"}, lines[len(lines)-3:])
+	st := r.command(t, "s1", protocol.VerbStatus, protocol.Command{ID: "q"}).Status
+	require.Equal(t, "A", st.Pending[0].ToolCallID)
+
+	yes := protocol.Command{ID: "c1", ToolCallID: "A", Decision: protocol.Allow}
+	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbApprove, yes).Code)
+	late := r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "c2", ToolCallID: "A", Decision: protocol.Deny})
+	require.Equal(t, protocol.ReplyDecided, late.Code)
+	require.Contains(t, late.Reason, "allow by user at")
+	unknown := r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "c3", ToolCallID: "Z", Decision: protocol.Deny})
+	require.Equal(t, protocol.ReplyUnknownCall, unknown.Code)
+
+	r.until(t, "s1", "+approval_request(B)")
+	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "c4", ToolCallID: "B", Decision: protocol.Deny, Reason: "no"}).Code)
+	r.until(t, "s1", "+task_end(completed)")
+	require.Equal(t, `tool_call_output[B,aborted]"Tool call denied by user."`, m.request(1).Input[1].String())
+	require.Equal(t, 1, r.worker.ran("A"))
+	require.Zero(t, r.worker.ran("B"))
+	r.verify(t, "s1")
+}
+
+func TestSession_AbortStopsAPendingApprovalAndIsAcknowledgedWhenStored(t *testing.T) { // L068 L135
+	m := &script{steps: []step{calls("A")}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", protocol.TaskOptions{Approve: "ask"}))
+	r.until(t, "s1", "+approval_request(A)")
+	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "a"}).Code)
+	lines := r.until(t, "s1", "+task_end(aborted)")
+	require.Equal(t, []string{
+		"+abort_requested", "+approval_closed(A)", "token_usage(request 10, session 10)", "request_end(completed)",
+		`abort("aborted by user")`, "+task_end(aborted)",
+	}, lines[len(lines)-6:])
+	require.Equal(t, protocol.ReplyIdle, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "a2"}).Code)
+	require.Equal(t, protocol.ReplyNotRunning, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "x", Text: "hi"}).Code)
+	r.verify(t, "s1")
+}
+
+func TestSession_SteeringIsDelivered(t *testing.T) { // L084 L085 L133
+	hold := make(chan struct{})
+	m := &script{steps: []step{func(ctx context.Context, emit func(protocol.Payload) error) engine.Outcome {
+		<-hold
+		return says("one")(ctx, emit)
+	}, says("two")}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	require.Equal(t, protocol.ReplyTaskInProgress, r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow)).Code)
+	require.Equal(t, protocol.ReplyBadRequest, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "s0", Text: "  "}).Code)
+	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "st1", Text: " left "}).Code)
+	close(hold)
+	r.until(t, "s1", "+task_end(completed)")
+	require.Equal(t, protocol.Steering("left"), m.request(1).Input[0].Payload.(protocol.Text).Text)
+	r.verify(t, "s1")
+}
+
+func TestSession_OpensAnywhereWhenIdle(t *testing.T) { // L153
+	m := &script{steps: []step{says("one"), says("two")}}
+	r := newRig(t, m)
+	stop := r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "s1", "+task_end(completed)")
+	stop()
+	r.host(t, "o2")
+	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbRun, prompt("t2", "more", allow)).Code)
+	r.untilIdle(t, "s1")
+	require.Len(t, m.request(1).History, 2)
+	require.Equal(t, uint64(2), r.command(t, "s1", protocol.VerbStatus, protocol.Command{ID: "q"}).Status.Epoch)
+	r.verify(t, "s1")
+}
+
+func TestSession_IdleSessionIsClosed(t *testing.T) {
+	m := &script{steps: []step{says("one"), says("two")}}
+	r := newRig(t, m)
+	r.host(t, "o1", func(c *session.Config) { c.IdleAfter = 50 * time.Millisecond })
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "s1", "+task_end(completed)")
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		reply, err := r.client.Command(ctx, "s1", protocol.VerbStatus, protocol.Command{ID: "q"})
+		return err == nil && reply.Status.Epoch == 1 && reply.Status.State == protocol.StateIdle
+	}, 10*time.Second, 20*time.Millisecond)
+	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbRun, prompt("t2", "more", allow)).Code)
+}
+
+func TestSession_NothingIsMadeWithoutAWorker(t *testing.T) {
+	m := &script{}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	cmd := prompt("t1", "go", allow)
+	cmd.Session.Pool = "gpu"
+	reply := r.command(t, "s9", protocol.VerbRun, cmd)
+	require.Equal(t, protocol.ReplyWorkspace, reply.Code)
+	require.Contains(t, reply.Reason, "no worker of pool gpu is there")
+	exists, err := r.client.Exists(context.Background(), "s9")
+	require.NoError(t, err)
+	require.False(t, exists)
+	require.Equal(t, protocol.ReplyNotFound, r.command(t, "s9", protocol.VerbAbort, protocol.Command{ID: "a"}).Code)
+}
