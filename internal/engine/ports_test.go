@@ -175,9 +175,13 @@ func TestEngine_DeafToolIsGivenUp(t *testing.T) { // L067
 			return engine.Output{Text: "so farlate", Stop: protocol.Completed}
 		})
 		start := time.Now()
+		seen := 0
 		got := play(t, engine.Config{Model: scripted(t, oneCall), Executor: tools, Approver: allowAll{}}, engine.Input{}, func(e *engine.Engine, m protocol.Message) {
-			if m.String() == `partial_tool_call_output[A](delta:"so far")` {
-				e.Abort("user")
+			switch m.String() {
+			case `partial_tool_call_output[A](delta:"so far")`, "request_end(completed)":
+				if seen++; seen == 2 {
+					e.Abort("user")
+				}
 			}
 		})
 		took := find(t, got, "abort(").Timestamp.Sub(start)
