@@ -73,7 +73,7 @@ func (s Section) render(ms []protocol.Message) []string {
 	for _, m := range ms {
 		line := m.String()
 		if s.Full {
-			line = strings.TrimSuffix(line, protocol.Notation(m.Payload, false)) + protocol.Notation(m.Payload, true)
+			line = fullLine(m)
 		}
 		if isPartialLine(line) && !partials || isOwnLine(line) && !own {
 			continue
@@ -81,6 +81,11 @@ func (s Section) render(ms []protocol.Message) []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// fullLine is the notation with the name and arguments of a call.
+func fullLine(m protocol.Message) string {
+	return strings.TrimSuffix(m.String(), protocol.Notation(m.Payload, false)) + protocol.Notation(m.Payload, true)
 }
 
 // bare cuts the origin chain off a line.

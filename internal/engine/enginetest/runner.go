@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"rookery/internal/engine"
 	"rookery/internal/trace"
@@ -84,7 +85,10 @@ func (r *runner) act(st Statement) bool {
 		defer r.mu.Unlock()
 		r.dropped, r.open, r.reload, r.next = true, true, true, nil
 		return true
-	case VerbKill, VerbConfig, VerbModel, VerbTool, VerbWait, VerbWaitIdle, VerbAt, VerbExpect:
+	case VerbWait: // behind at: a slow viewer
+		time.Sleep(st.For)
+		return true
+	case VerbKill, VerbConfig, VerbModel, VerbTool, VerbWaitIdle, VerbAt, VerbExpect:
 		r.fault(st.Line, "%s is not an action of this runner", st.Verb)
 		return false
 	}
@@ -208,7 +212,7 @@ func (r *runner) pass(m protocol.Message) bool {
 	var due []*hook
 	if !private {
 		r.output = append(r.output, m)
-		due = r.due(m.String())
+		due = r.due(fullLine(m))
 	}
 	r.mu.Unlock()
 	for _, h := range due {

@@ -180,11 +180,14 @@ func (p *parser) at(st *Statement, text string) error {
 	}
 	action := strings.TrimSpace(text[i+1:])
 	switch verb, _, _ := strings.Cut(action, " "); Verb(verb) {
-	case VerbWait, VerbModel, VerbTool, VerbConfig, VerbAt, VerbExpect:
+	case VerbModel, VerbTool, VerbConfig, VerbAt, VerbExpect:
 		return fmt.Errorf("%s can't stand behind at", verb)
 	default:
 	}
 	do, err := p.statement(st.Line, action)
+	if err == nil && do.Verb == VerbWaitIdle {
+		return errors.New("wait idle can't stand behind at: the message would never pass")
+	}
 	h.Do, st.At = do, h
 	return err
 }
