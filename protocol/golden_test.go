@@ -12,8 +12,6 @@ import (
 
 func at() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC) }
 
-func ref[T any](v T) *T { return &v }
-
 func usage(read, write, output int64) protocol.Usage {
 	return protocol.Usage{CacheRead: read, CacheWrite: write, Output: output, Total: read + write + output}
 }
@@ -139,7 +137,7 @@ func golden() []struct {
 		},
 		{
 			"approval_request", `{"type":"approval_request","tool_call_id":"A","name":"t","arguments":"{}","permission":"rw","deadline":"2026-03-04T05:06:07.089Z"}`, `+approval_request(A)`,
-			protocol.ApprovalRequest{ToolCallID: "A", Name: "t", Arguments: "{}", Permission: "rw", Deadline: ref(at())},
+			protocol.ApprovalRequest{ToolCallID: "A", Name: "t", Arguments: "{}", Permission: "rw", Deadline: new(at())},
 		},
 		{"approval_closed", `{"type":"approval_closed","tool_call_id":"A","reason":"abort"}`, `+approval_closed(A)`, protocol.ApprovalClosed{ToolCallID: "A", Reason: "abort"}},
 		{"abort_requested", `{"type":"abort_requested","by":"me"}`, `+abort_requested`, protocol.AbortRequested{By: "me"}},
@@ -149,7 +147,7 @@ func golden() []struct {
 		{"call_fate", `{"type":"call_fate","tool_call_id":"A","fate":"unknown","worker":"w"}`, `+call_fate(A,unknown)`, protocol.CallFate{ToolCallID: "A", Fate: "unknown", Worker: "w"}},
 		{
 			"reply_received", `{"type":"reply_received","rest":[{"type":"text","role":"user","text":"x","stop_reason":"completed"}],"usage":{"cache_read":0,"cache_write":1,"output":0,"total":1},"status":"completed"}`, `+reply_received`,
-			protocol.ReplyReceived{Rest: protocol.Payloads{protocol.UserText("x")}, Usage: ref(usage(0, 1, 0)), Status: done},
+			protocol.ReplyReceived{Rest: protocol.Payloads{protocol.UserText("x")}, Usage: new(usage(0, 1, 0)), Status: done},
 		},
 		{"takeover", `{"type":"takeover","from":"a","to":"b","epoch":3}`, `+takeover`, protocol.Takeover{From: "a", To: "b", Epoch: 3}},
 		{"retry", `{"type":"retry","attempt":1,"wait_ms":250,"status":"timeout","message":"m"}`, `+retry(1,250ms)`, protocol.Retry{Attempt: 1, WaitMS: 250, Status: protocol.Timeout, Message: "m"}},
@@ -198,7 +196,7 @@ func TestPayload_FidelityOnlyWithKeys(t *testing.T) { // L032
 
 func TestSessionMeta_UnknownWindowAndNoTools(t *testing.T) { // L015
 	got := string(protocol.EncodePayload(protocol.SessionMeta{SessionID: "s"}))
-	require.Equal(t, `{"session_id":"s","provider":"","model_id":"","model_context_window":"unknown","system_prompt":"","tools":[],"agent_state":null,"workspace":""}`, got)
+	require.Equal(t, `{"session_id":"s","provider":"","model_id":"","model_context_window":"unknown","system_prompt":"","tools":[],"agent_state":null,"workspace":""}`, got) //nolint:testifylint // equal to the byte
 	for in, want := range map[string]protocol.ContextWindow{`"unknown"`: 0, `200000`: 200000, `null`: 0, `2e3`: 2000, `-5`: -5} {
 		var w protocol.ContextWindow
 		require.NoError(t, json.Unmarshal([]byte(in), &w), in)
@@ -220,7 +218,9 @@ func TestNotation_HostileTextStaysOnItsLine(t *testing.T) {
 		protocol.UserText("a\nb\x1b[2J\u202e"),
 		protocol.ToolCall{Name: "n\nn", Arguments: "\x1b", ToolCallID: "i\n"},
 		protocol.ToolCallOutput{ToolCallID: "i\r\n", Output: "\x00"},
-		protocol.Subagent{SessionID: "\n"}, protocol.Unknown{Name: "\n\x1b"}, protocol.Waiting{ToolCallID: "\n"},
+		protocol.Subagent{SessionID: "\n"},
+		protocol.Unknown{Name: "\n\x1b"},
+		protocol.Waiting{ToolCallID: "\n"},
 	} {
 		s := protocol.Notation(p, true)
 		require.NotRegexp(t, `[\x00-\x1f\x{202e}]`, s)

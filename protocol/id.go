@@ -14,7 +14,6 @@ import (
 // of a subject: 1 to 40 of A-Z a-z 0-9 _ and -.
 type ID string
 
-//nolint:gochecknoglobals // a compiled constant
 var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 
 // ParseID checks s. IDs are checked here, at the edge, and nowhere else.

@@ -139,6 +139,7 @@ func (b *Block) Reply(p Payload) {
 		if p.StopReason == Completed || p.StopReason == "" {
 			b.calls = append(b.calls, fmt.Sprintf("  [tool_call name=%q id=%q]%s[/tool_call]", p.Name, p.ToolCallID, p.Arguments))
 		}
+	default:
 	}
 }
 

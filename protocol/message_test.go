@@ -37,7 +37,7 @@ func TestDecode_UnknownTypesArePassedOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, protocol.Unknown{Type: "event_msg", Name: "not_yet_known", Raw: json.RawMessage(`{"type":"not_yet_known","a":1}`)}, m.Payload)
 	require.Equal(t, "?not_yet_known", m.String())
-	require.Equal(t, head+`"event_msg","payload":{"type":"not_yet_known","a":1}}`, string(m.With(m.Payload).Encode()))
+	require.Equal(t, head+`"event_msg","payload":{"type":"not_yet_known","a":1}}`, string(m.With(m.Payload).Encode())) //nolint:testifylint // equal to the byte
 	require.False(t, protocol.IsOwn(m.Payload))
 }
 
@@ -102,14 +102,14 @@ func TestMessage_WithForgetsTheBytes(t *testing.T) {
 	m, err := protocol.Decode([]byte(head + `"model_msg","payload":{"type":"text","role":"user","text":"a"},"more":1}`))
 	require.NoError(t, err)
 	changed := m.With(protocol.UserText("b"))
-	require.Equal(t, head+`"model_msg","payload":{"type":"text","role":"user","text":"b","stop_reason":"completed"}}`, string(changed.Encode()))
+	require.Equal(t, head+`"model_msg","payload":{"type":"text","role":"user","text":"b","stop_reason":"completed"}}`, string(changed.Encode())) //nolint:testifylint // equal to the byte
 	require.Contains(t, string(m.Encode()), "more")
 	sealed := changed.Sealed()
 	require.Equal(t, string(changed.Encode()), string(sealed.Encode()))
 }
 
 func TestMessage_EmbeddedInOtherJSON(t *testing.T) {
-	live := protocol.Live{Epoch: 1, After: 2, Message: ref(protocol.Message{Timestamp: at(), Payload: protocol.UserText("<&>")})}
+	live := protocol.Live{Epoch: 1, After: 2, Message: new(protocol.Message{Timestamp: at(), Payload: protocol.UserText("<&>")})}
 	var back protocol.Live
 	require.NoError(t, protocol.Unmarshal(protocol.Encode(live), &back))
 	require.Equal(t, live.Message.String(), back.Message.String())

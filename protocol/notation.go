@@ -70,6 +70,7 @@ func Notation(p Payload, full bool) string {
 		return "subagent(" + plain(p.SessionID) + ")"
 	case Unknown:
 		return "?" + plain(p.Name)
+	default:
 	}
 	return "+" + p.Kind() + ownNotation(p)
 }
@@ -92,6 +93,7 @@ func ownNotation(p Payload) string {
 		return "(" + plain(p.ToolCallID) + "," + p.Fate + ")"
 	case Retry:
 		return fmt.Sprintf("(%d,%dms)", p.Attempt, p.WaitMS)
+	default:
 	}
 	return ""
 }
@@ -101,6 +103,7 @@ func IsPartial(p Payload) bool {
 	switch p.(type) {
 	case PartialText, PartialThinking, PartialToolCall, PartialToolCallOutput:
 		return true
+	default:
 	}
 	return false
 }

@@ -10,8 +10,8 @@ import (
 	"rookery/protocol"
 )
 
-// print writes the pieces and ends the output; streamed is all that was returned.
-func print(o *protocol.Output, full string, notes []string, pieces ...string) (streamed string) {
+// write writes the pieces and ends the output; streamed is all that was returned.
+func write(o *protocol.Output, full string, notes []string, pieces ...string) (streamed string) {
 	for _, p := range pieces {
 		streamed += o.Write([]byte(p))
 	}
@@ -51,7 +51,7 @@ func TestOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &protocol.Output{Max: c.max}
-			require.Equal(t, c.want, print(o, c.full, c.notes, c.pieces...))
+			require.Equal(t, c.want, write(o, c.full, c.notes, c.pieces...))
 			require.Equal(t, c.want, o.Text())
 			require.Equal(t, c.over, o.Truncated())
 		})

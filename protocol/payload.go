@@ -275,6 +275,7 @@ func EncodePayload(p Payload) json.RawMessage {
 	case InlineThinking:
 		v.Fidelity = withKeys(v.Fidelity)
 		p = v
+	default:
 	}
 	body := mustEncode(p)
 	b := make([]byte, 0, len(body)+len(p.Kind())+12)

@@ -11,7 +11,6 @@ import (
 	"rookery/internal/engine/enginetest"
 )
 
-//nolint:gochecknoglobals // a flag
 var update = flag.Bool("update", false, "rewrite the expectations of the scenarios")
 
 func TestScenarios(t *testing.T) {

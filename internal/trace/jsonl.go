@@ -42,7 +42,6 @@ func FileName(session string, context int) string {
 	return fmt.Sprintf("%s_%03d.jsonl", session, context)
 }
 
-//nolint:gochecknoglobals // a compiled constant
 var fileShape = regexp.MustCompile(`^(.+)_(\d{3,})\.jsonl$`)
 
 // SplitFileName reads what FileName wrote.
@@ -157,7 +156,7 @@ func importFile(file string) ([]Record, []Warning, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	_, context, _ := SplitFileName(file)
 	return ReadContext(f, file, context)
 }
@@ -171,7 +170,8 @@ func ReadContext(r io.Reader, name string, context int) ([]Record, []Warning, er
 	in := bufio.NewReader(r)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
+		last := errors.Is(err, io.EOF)
+		if err != nil && !last {
 			return records, warnings, fmt.Errorf("read line %d: %w", n, err)
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
@@ -180,13 +180,13 @@ func ReadContext(r io.Reader, name string, context int) ([]Record, []Warning, er
 			case bad == nil:
 				_, private, _ := placer.Place(m)
 				records = append(records, Record{Context: context, Private: private, Message: m})
-			case err != nil:
+			case last:
 				warnings = append(warnings, Warning{name, n, fmt.Errorf("the last line is torn and ignored: %w", bad)})
 			default:
 				warnings = append(warnings, Warning{name, n, fmt.Errorf("bad line skipped: %w", bad)})
 			}
 		}
-		if err != nil {
+		if last {
 			return records, warnings, nil
 		}
 	}

@@ -121,7 +121,7 @@ func TestReadContext_BadLinesAreNamedAndTheRestIsKept(t *testing.T) { // L164
 func TestExport_HugeRecordsStayWhole(t *testing.T) { // L165
 	rs := records(session()[:2])
 	for range 2 {
-		rs = append(rs, trace.Record{Context: 1, Message: protocol.New(protocol.UserText(strings.Repeat("ab", 1<<20)+"\n"))})
+		rs = append(rs, trace.Record{Context: 1, Message: protocol.New(protocol.UserText(strings.Repeat("ab", 1<<20) + "\n"))})
 	}
 	files, err := trace.Export(t.TempDir(), "s", all(rs), nil)
 	require.NoError(t, err)

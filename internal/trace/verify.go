@@ -44,6 +44,7 @@ func Verify(records []Record, opts *VerifyOptions) []Fault {
 		switch r.Message.Payload.(type) {
 		case protocol.TaskBegin, protocol.TaskEnd:
 			v.tasks = true
+		default:
 		}
 	}
 	for i, r := range records {
@@ -162,6 +163,7 @@ func (v *verifier) adjacent(p protocol.Payload) {
 			}
 		}
 		v.fault("the new context begins without its summary")
+	default:
 	}
 }
 
@@ -207,6 +209,7 @@ func (v *verifier) payload(p protocol.Payload) {
 		if !failed || v.request {
 			v.fault("retry behind no failed request")
 		}
+	default:
 	}
 }
 

@@ -35,9 +35,9 @@ func lcs(a, b []string) [][]int {
 	for i := range t {
 		t[i] = make([]int, len(b)+1)
 	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
+	for i, x := range slices.Backward(a) {
+		for j, y := range slices.Backward(b) {
+			if x == y {
 				t[i][j] = t[i+1][j+1] + 1
 			} else {
 				t[i][j] = max(t[i+1][j], t[i][j+1])
@@ -47,7 +47,6 @@ func lcs(a, b []string) [][]int {
 	return t
 }
 
-//nolint:gochecknoglobals // compiled constants
 var (
 	toolLine = regexp.MustCompile(`^(?:partial_)?tool_call_output\[([^,\]]+)|^\+(?:call_dispatched|waiting|call_fate)\(([^,)]+)`)
 	callLine = regexp.MustCompile(`^(?:partial_)?tool_call\[([^,\]]+)`)

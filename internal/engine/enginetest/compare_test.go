@@ -204,7 +204,8 @@ func TestCheckFragments(t *testing.T) { // L022-L024
 			protocol.PartialToolCall{EventType: protocol.Start, Name: "t", StopReason: done}, protocol.PartialToolCall{EventType: protocol.Stop, Name: "t", StopReason: done},
 		}},
 		{`started with the name "t"`, []protocol.Payload{
-			protocol.PartialToolCall{EventType: protocol.Start, Name: "t", StopReason: done}, protocol.PartialToolCall{EventType: protocol.Stop, StopReason: done},
+			protocol.PartialToolCall{EventType: protocol.Start, Name: "t", StopReason: done},
+			protocol.PartialToolCall{EventType: protocol.Stop, StopReason: done},
 			protocol.ToolCall{Name: "u", StopReason: done},
 		}},
 	} {

@@ -60,6 +60,7 @@ func (c *fragments) message(p protocol.Payload) error {
 			return reasoned(p.StopReason)
 		}
 		return c.complete("output "+p.ToolCallID, "", p.Output, p.StopReason)
+	default:
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-//nolint:gochecknoglobals // a compiled constant
 var rowShape = regexp.MustCompile(`^L\d{3}$`)
 
 // Load reads and parses a scenario file.

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-//nolint:gochecknoglobals // a compiled constant
 var keyShape = regexp.MustCompile(`(?:^|\s)([a-z_]+)=`)
 
 // A scanner reads one line of the script from the left.

@@ -157,7 +157,6 @@ func (st *Statement) config(sc *scanner) error {
 	return nil
 }
 
-//nolint:gochecknoglobals // a compiled constant
 var countShape = regexp.MustCompile(`^(.*\S)\s+#(\d+)$`)
 
 // at reads "MESSAGE [#n]: ACTION". The colon is the first one outside quotes that
