@@ -122,16 +122,16 @@ func (p *places) check(dir *os.File, real string) error {
 	if now, err := os.Stat(real); err != nil || !os.SameFile(here, now) {
 		return fmt.Errorf("workspace %s changed while it was opened", real)
 	}
+	if p.home != "" && inTree(here, p.home) {
+		return fmt.Errorf("workspace %s is or holds the home directory %s: name a directory in it", real, p.home)
+	}
 	for _, d := range p.deny {
-		if inTree(here, d) {
-			return fmt.Errorf("workspace %s holds %s, which belongs to rookery", real, d)
-		}
 		if info, err := os.Stat(d); err == nil && inTree(info, real) {
 			return fmt.Errorf("workspace %s lies in %s, which belongs to rookery", real, d)
 		}
-	}
-	if p.home != "" && inTree(here, p.home) {
-		return fmt.Errorf("workspace %s is or holds the home directory %s: name a directory in it", real, p.home)
+		if inTree(here, d) {
+			return fmt.Errorf("workspace %s holds %s, which belongs to rookery", real, d)
+		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 
 // flushTime is how long results may take to be stored after the last call was
 // cancelled; then they wait in the journal for the next start.
-const flushTime = 5 * time.Second
+const flushTime = 2 * time.Second
 
 // A Config says how a worker serves.
 type Config struct {
