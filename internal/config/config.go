@@ -176,7 +176,7 @@ func defaults() *Config {
 		Pool:      "default",
 		Store:     Store{Durability: "fast", Replicas: 1},
 		Worker:    Worker{Pools: []string{"default"}, Grace: 30 * time.Second},
-		Sandbox:   "native",
+		Sandbox:   "none", // the only backend so far
 		Timeout:   Off,
 		LogLevel:  "info",
 		Color:     "auto",
