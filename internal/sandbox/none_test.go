@@ -2,10 +2,12 @@ package sandbox_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"rookery/internal/sandbox"
 	"rookery/internal/sandbox/sandboxtest"
@@ -72,4 +74,45 @@ func TestEnviron_LaterEntryReplaces(t *testing.T) {
 	require.Contains(t, env, "X=2")
 	require.NotContains(t, env, "X=1")
 	require.Contains(t, env, "HOME=/h")
+}
+
+// TestNone_CommandsDieWithTheWorker kills a process that runs a command: this test
+// binary, which finds itself started by the test.
+func TestNone_CommandsDieWithTheWorker(t *testing.T) {
+	if dir := os.Getenv("ROOKERY_TEST_WORKSPACE"); dir != "" {
+		s, err := sandbox.NewNone(nil).Open(t.Context(), sandbox.SessionSpec{Workspace: dir, Scratch: filepath.Join(dir, "scratch")})
+		require.NoError(t, err)
+		_, err = s.Start(t.Context(), sandbox.CallSpec{Argv: []string{"sh", "-c", "exec 9>lock; flock 9; touch held; exec sleep 1000"}})
+		require.NoError(t, err)
+		select {} // until it is killed
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "scratch"), 0o700))
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNone_CommandsDieWithTheWorker$")
+	cmd.Env = append(os.Environ(), "ROOKERY_TEST_WORKSPACE="+dir)
+	require.NoError(t, cmd.Start())
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "held")); err == nil {
+			break
+		}
+		require.NoError(t, t.Context().Err())
+	}
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX)) // returns when the command is gone
+}
+
+func BenchmarkNone_True(b *testing.B) {
+	s, err := sandbox.NewNone(nil).Open(b.Context(), sandbox.SessionSpec{Workspace: b.TempDir(), Scratch: b.TempDir()})
+	require.NoError(b, err)
+	for b.Loop() {
+		c, err := s.Start(b.Context(), sandbox.CallSpec{Argv: []string{"true"}, Merge: true})
+		require.NoError(b, err)
+		_, err = c.Wait()
+		require.NoError(b, err)
+	}
+	require.NoError(b, s.Close())
 }

@@ -127,7 +127,7 @@ type CallSpec struct {
 
 // A Call is a started command. It is safe for concurrent use. The caller reads
 // the output to its end and calls Wait.
-type Call interface {
+type Call interface { //nolint:interfacebloat // a process has so many sides
 	// Stdin is nil unless the spec asked for it or for a PTY.
 	Stdin() io.WriteCloser
 	// Output ends with io.EOF when all writers are gone, at the latest Drain

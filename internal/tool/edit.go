@@ -48,7 +48,7 @@ func editFile(_ context.Context, v *sandbox.View, a editArgs, limit int) (string
 	}
 	v.Write.Lock()
 	defer v.Write.Unlock()
-	b, _, err := readAll(tree, rel, a.Path, maxEdit)
+	b, err := readAll(tree, rel, a.Path, maxEdit)
 	if err != nil {
 		return "", err
 	}

@@ -31,7 +31,7 @@ func named(name string, run func(ctx context.Context, c *tool.Call, w io.Writer)
 	return fake{spec: protocol.Tool{ToolSpec: protocol.ToolSpec{Name: name}}, run: run}
 }
 
-func execute(t *testing.T, ctx context.Context, f fake, call protocol.Call) protocol.Result { //nolint:revive // ctx is the case's
+func execute(t *testing.T, ctx context.Context, f fake, call protocol.Call) protocol.Result {
 	t.Helper()
 	r, err := tool.NewRegistry(f)
 	require.NoError(t, err)

@@ -31,7 +31,11 @@ const (
 func Builtin() []Tool {
 	return []Tool{
 		execCommand{},
-		fileTool{readSpec()}, fileTool{writeSpec()}, fileTool{editSpec()}, fileTool{listSpec()}, fileTool{searchSpec()},
+		fileTool{readSpec()},
+		fileTool{writeSpec()},
+		fileTool{editSpec()},
+		fileTool{listSpec()},
+		fileTool{searchSpec()},
 	}
 }
 
@@ -69,9 +73,9 @@ func (t fileTool) Run(ctx context.Context, c *Call, w io.Writer) (Report, error)
 	return Report{}, err
 }
 
-// op makes an operation of a function over typed arguments; max is how many
+// op makes an operation of a function over typed arguments; limit is how many
 // characters of its answer are of use.
-func op[A any](f func(ctx context.Context, v *sandbox.View, args A, max int) (string, error)) sandbox.Op {
+func op[A any](f func(ctx context.Context, v *sandbox.View, args A, limit int) (string, error)) sandbox.Op {
 	return func(ctx context.Context, v *sandbox.View, raw json.RawMessage) (any, error) {
 		var in opArgs
 		if err := json.Unmarshal(raw, &in); err != nil {
@@ -159,20 +163,20 @@ func pathError(name string, err error) error {
 }
 
 // readAll reads a regular file of at most limit bytes.
-func readAll(t sandbox.Tree, rel, name string, limit int64) ([]byte, fs.FileInfo, error) {
-	f, info, err := openRegular(t, rel, name)
+func readAll(t sandbox.Tree, rel, name string, limit int64) ([]byte, error) {
+	f, _, err := openRegular(t, rel, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return nil, nil, pathError(name, err)
+		return nil, pathError(name, err)
 	}
 	if int64(len(b)) > limit {
-		return nil, nil, fmt.Errorf("%s is larger than %d bytes", name, limit)
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, limit)
 	}
-	return b, info, nil
+	return b, nil
 }
 
 const spillDir = "output"
@@ -233,6 +237,6 @@ func readText(_ context.Context, v *sandbox.View, a textArgs, _ int) (string, er
 	if _, err := tree.Root.Stat(rel); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	b, _, err := readAll(tree, rel, a.Path, maxText)
+	b, err := readAll(tree, rel, a.Path, maxText)
 	return protocol.Clean(string(b)), err
 }

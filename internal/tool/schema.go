@@ -51,8 +51,7 @@ func (s schema) check(arguments string) error {
 		return nil
 	}
 	err = s.compiled.Validate(v)
-	var invalid *jsonschema.ValidationError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return errors.New(strings.Join(faults(invalid, nil), "; "))
 	}
 	return err

@@ -118,7 +118,7 @@ func (s *search) file(ctx context.Context, rel string) error {
 	}
 	f, _, err := openRegular(s.tree, rel, rel)
 	if err != nil {
-		return nil //nolint:nilerr // gone, or not for us: a search passes over it
+		return nil // gone, or not for us: a search passes over it
 	}
 	defer func() { _ = f.Close() }()
 	r := &io.LimitedReader{R: f, N: maxSearchFile}
@@ -156,7 +156,7 @@ func (s *search) lines(ctx context.Context, rel string) error {
 		case err == nil:
 			n++
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil //nolint:nilerr // the end, or as far as it can be read
+			return nil // the end, or as far as it can be read
 		}
 	}
 }

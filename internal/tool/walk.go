@@ -142,7 +142,7 @@ func (w *walk) read(ctx context.Context, dir string) ([]fs.DirEntry, error) {
 		if dir == w.start {
 			return nil, pathError(dir, err)
 		}
-		return nil, nil //nolint:nilerr // see above
+		return nil, nil
 	}
 	defer func() { _ = f.Close() }()
 	var all []fs.DirEntry

@@ -27,11 +27,11 @@ func newPlaces(cfg Config, root string) (*places, error) {
 	}
 	var errs []error
 	for _, a := range cfg.Allow {
-		real, err := realPath(a)
+		found, err := realPath(a)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("allowed directory: %w", err))
 		}
-		p.allow = append(p.allow, real)
+		p.allow = append(p.allow, found)
 	}
 	return p, errors.Join(errs...)
 }
@@ -53,19 +53,19 @@ func (p *places) open(sid protocol.ID, ref protocol.WorkspaceRef) (dir *os.File,
 	if !filepath.IsAbs(ref.Path) {
 		return nil, "", fmt.Errorf("workspace %s is not an absolute path", ref.Path)
 	}
-	real, err := filepath.EvalSymlinks(ref.Path)
+	found, err := filepath.EvalSymlinks(ref.Path)
 	if err != nil {
 		return nil, "", fmt.Errorf("workspace: %w", err)
 	}
-	dir, err = p.allowed(ref.Path, real)
+	dir, err = p.allowed(ref.Path, found)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := p.check(dir, real); err != nil {
+	if err := p.check(dir, found); err != nil {
 		_ = dir.Close()
 		return nil, "", err
 	}
-	return dir, real, nil
+	return dir, found, nil
 }
 
 // openDir opens a directory that is not a link.
@@ -80,11 +80,11 @@ func openDir(path string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// allowed opens real below the allowed directory that holds it: no link in between
+// allowed opens found below the allowed directory that holds it: no link in between
 // leads out of that, whatever changes meanwhile.
-func (p *places) allowed(asked, real string) (*os.File, error) {
+func (p *places) allowed(asked, found string) (*os.File, error) {
 	for _, a := range p.allow {
-		rel, err := filepath.Rel(a, real)
+		rel, err := filepath.Rel(a, found)
 		if err != nil || !filepath.IsLocal(rel) {
 			continue
 		}
@@ -114,23 +114,23 @@ func (p *places) allowed(asked, real string) (*os.File, error) {
 }
 
 // check looks at the opened directory itself, and compares directories, not names.
-func (p *places) check(dir *os.File, real string) error {
+func (p *places) check(dir *os.File, found string) error {
 	here, err := dir.Stat()
 	if err != nil {
 		return fmt.Errorf("look at the workspace: %w", err)
 	}
-	if now, err := os.Stat(real); err != nil || !os.SameFile(here, now) {
-		return fmt.Errorf("workspace %s changed while it was opened", real)
+	if now, err := os.Stat(found); err != nil || !os.SameFile(here, now) {
+		return fmt.Errorf("workspace %s changed while it was opened", found)
 	}
 	if p.home != "" && inTree(here, p.home) {
-		return fmt.Errorf("workspace %s is or holds the home directory %s: name a directory in it", real, p.home)
+		return fmt.Errorf("workspace %s is or holds the home directory %s: name a directory in it", found, p.home)
 	}
 	for _, d := range p.deny {
-		if info, err := os.Stat(d); err == nil && inTree(info, real) {
-			return fmt.Errorf("workspace %s lies in %s, which belongs to rookery", real, d)
+		if info, err := os.Stat(d); err == nil && inTree(info, found) {
+			return fmt.Errorf("workspace %s lies in %s, which belongs to rookery", found, d)
 		}
 		if inTree(here, d) {
-			return fmt.Errorf("workspace %s holds %s, which belongs to rookery", real, d)
+			return fmt.Errorf("workspace %s holds %s, which belongs to rookery", found, d)
 		}
 	}
 	return nil
@@ -138,8 +138,8 @@ func (p *places) check(dir *os.File, real string) error {
 
 // inTree reports whether dir is path or one of its parents.
 func inTree(dir os.FileInfo, path string) bool {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if found, err := filepath.EvalSymlinks(path); err == nil {
+		path = found
 	}
 	for ; ; path = filepath.Dir(path) {
 		if info, err := os.Stat(path); err == nil && os.SameFile(info, dir) {

@@ -207,7 +207,7 @@ func (t *sessions) close(sid protocol.ID, wanted func(*session) bool) error {
 	}()
 	<-e.ready
 	if e.err != nil {
-		return nil //nolint:nilerr // it never opened
+		return nil // it never opened
 	}
 	t.log.Info("session closed", "session", sid)
 	if err := e.tools.Close(); err != nil {

@@ -25,7 +25,7 @@ const sid protocol.ID = "s1"
 // A bench is a broker with an orchestrator that makes queues, and an owner's view
 // of the calls of session sid.
 type bench struct {
-	t      testing.TB
+	t      *testing.T
 	server *bustest.Server
 	owner  *bus.Bus
 	root   string
@@ -34,7 +34,7 @@ type bench struct {
 	signed chan protocol.WorkerInfo // the same of signing on
 }
 
-func setup(t testing.TB) *bench {
+func setup(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, server: bustest.NewServer(t), root: t.TempDir(), events: make(chan bus.CallEvent, 1<<16), signed: make(chan protocol.WorkerInfo, 1<<10)}
 	b.owner = b.server.Bus(t)
@@ -79,7 +79,7 @@ func (b *bench) orchestrate(o *bus.Bus) {
 // A served is a worker that runs.
 type served struct {
 	*worker.Worker
-	t    testing.TB
+	t    *testing.T
 	stop context.CancelFunc
 	done chan error
 }
@@ -189,10 +189,10 @@ func (b *bench) result(dispatch string) protocol.Result {
 	return *b.next(func(e bus.CallEvent) bool { return e.Dispatch == dispatch && e.Result != nil }).Result
 }
 
-// says waits until a call has streamed text.
-func (b *bench) says(dispatch, text string) {
+// says waits until the call 1-0-1 has streamed text.
+func (b *bench) says(text string) {
 	b.t.Helper()
-	b.next(func(e bus.CallEvent) bool { return e.Dispatch == dispatch && e.Delta != nil && e.Delta.Text == text })
+	b.next(func(e bus.CallEvent) bool { return e.Dispatch == "1-0-1" && e.Delta != nil && e.Delta.Text == text })
 }
 
 func (b *bench) control(id protocol.ID, verb string, c protocol.Control) protocol.ControlReply {
@@ -202,7 +202,7 @@ func (b *bench) control(id protocol.ID, verb string, c protocol.Control) protoco
 	return r
 }
 
-func mkdir(t testing.TB, names ...string) string {
+func mkdir(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := filepath.Join(names...)
 	require.NoError(t, os.MkdirAll(dir, 0o755))

@@ -15,7 +15,7 @@ import (
 const replayEvery = 5 * time.Second
 
 // startSlots starts the slots of each queue once queues exist.
-func (w *Worker) startSlots(slots *sync.WaitGroup, fetch, work, send context.Context) { //nolint:revive // three lives
+func (w *Worker) startSlots(slots *sync.WaitGroup, fetch, work, send context.Context) {
 	queues := []bus.Destination{bus.ToWorker(w.id)}
 	for _, p := range w.cfg.Pools {
 		queues = append(queues, bus.ToPool(p))
@@ -28,7 +28,7 @@ func (w *Worker) startSlots(slots *sync.WaitGroup, fetch, work, send context.Con
 }
 
 // slot fetches one call after the other and runs each to its stored result.
-func (w *Worker) slot(q bus.Destination, fetch, work, send context.Context) { //nolint:revive // three lives
+func (w *Worker) slot(q bus.Destination, fetch, work, send context.Context) {
 	select {
 	case <-w.signedOn:
 	case <-fetch.Done():
@@ -55,7 +55,7 @@ func (w *Worker) slot(q bus.Destination, fetch, work, send context.Context) { //
 
 // take runs a delivered call if it is ours to run. A call that is not acked comes
 // again; the claim decides who runs it.
-func (w *Worker) take(work, send context.Context, d *bus.Delivery) { //nolint:revive // two lives
+func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 	sid, dispatch := d.Call.Session, d.Call.Dispatch
 	log := w.log.With("session", sid, "call", dispatch, "tool", d.Call.Tool)
 	ctx, started := w.running.start(work, sid, dispatch)

@@ -208,7 +208,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("sandbox %s does not work here: %w", w.cfg.Backend.Name(), err)
 	}
 	if report.Warning != "" {
-		w.log.WarnContext(ctx, report.Warning)
+		w.log.WarnContext(ctx, "sandbox does not confine", "sandbox", report.Backend, "warning", report.Warning)
 	}
 	return w.serve(ctx)
 }

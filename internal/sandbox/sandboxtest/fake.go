@@ -90,8 +90,7 @@ func (s *fakeSession) Start(_ context.Context, spec sandbox.CallSpec) (sandbox.C
 	s.calls.Go(func() {
 		c.result.Exit = s.fake.Command(ctx, spec, w)
 		c.result.Reason = sandbox.Exited
-		var killed reasonError
-		if errors.As(context.Cause(ctx), &killed) {
+		if killed, ok := errors.AsType[reasonError](context.Cause(ctx)); ok {
 			c.result.Reason = killed.reason
 		}
 		cancel(nil)
