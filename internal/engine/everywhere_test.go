@@ -14,13 +14,15 @@ import (
 
 // eventful is a task with all that a task can have: approvals by a person, denied,
 // failed and slow calls, steering, a failed attempt with a call, a compaction in
-// mid-task and one at the end. The second task follows whatever became of it.
+// mid-task and one at the end. The second task follows whatever became of it. No two
+// producers speak at one instant, so that message n is the same one in every run.
 const eventful = `eventful
 -- script --
 config approve=ask max_context_length=100 compaction_prompt=SUM
 model
   think "hm"
   call A t {}
+  wait 1ms
   call B t {}
   wait 1ms
   half text "par"
