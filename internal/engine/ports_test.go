@@ -147,6 +147,20 @@ func TestEngine_AddsNoWaitOfItsOwn(t *testing.T) { // L042 L060 L100 L103
 	})
 }
 
+func TestEngine_RetryBacksOffLinearly(t *testing.T) { // L100
+	synctest.Test(t, func(t *testing.T) {
+		model := enginetest.Script(protocol.Timeout, protocol.Malformed, protocol.Completed)
+		start := time.Now()
+		got := show(play(t, engine.Config{Model: model, Executor: toolFunc(nil)}, engine.Input{}, nil))
+		require.Equal(t, 750*time.Millisecond, time.Since(start)) // 250 + 500, and no waiting
+		require.Contains(t, got, `text[assistant]"3"`)
+		require.Equal(t, "+task_end(completed)", got[len(got)-1])
+
+		got = show(play(t, engine.Config{Model: model, Executor: toolFunc(nil)}, engine.Input{}, nil))
+		require.Contains(t, got, `abort("llm request error: no scripted reply")`)
+	})
+}
+
 func TestEngine_ThinkingLevels(t *testing.T) { // L011 L132
 	synctest.Test(t, func(t *testing.T) {
 		model := scripted(t, "model\n  end timeout\nmodel\n  text \"x\"\n  usage 100\nmodel\n  text \"sum\"\n")

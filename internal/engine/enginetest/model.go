@@ -33,17 +33,16 @@ func NewModel(replies []Reply, gates *Gates, fault func(line int, format string,
 	return &Model{replies: replies, Gates: gates, Fault: fault}
 }
 
-// Script returns a model whose replies are texts "1", "2", … with these statuses,
-// closed half where the status is not completed.
+// Script returns a model whose replies are the texts "1", "2", … with these
+// statuses, half where the status is not completed. A request beyond the last one
+// fails.
 func Script(statuses ...protocol.StopReason) *Model {
 	replies := make([]Reply, len(statuses))
 	for i, s := range statuses {
 		it := Item{Kind: ItemText, Pieces: []string{fmt.Sprint(i + 1)}, Half: s != protocol.Completed}
 		replies[i] = Reply{Items: []Item{it}, End: &End{Status: s}}
 	}
-	return NewModel(replies, &Gates{}, func(line int, format string, args ...any) {
-		panic(fmt.Sprintf(format, args...))
-	})
+	return NewModel(replies, &Gates{}, func(int, string, ...any) {})
 }
 
 // Requests returns what was asked so far, in order; the slices in it are copies.
