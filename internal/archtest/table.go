@@ -37,11 +37,11 @@ func Table() map[string]Rule {
 		"internal/archtest": only(),
 
 		"cmd/orchestrator": only("internal/host", "internal/bus", "internal/config", "protocol"),
-		"cmd/toolworker": only("internal/worker", "internal/bus", "internal/tool", "internal/sandbox", "internal/config", "protocol"),
-		"cmd/cli":        {Any: true},
-		"bench":          {Any: true},
-		"bench/*":        {Any: true},
-		"test/*":         {Any: true},
+		"cmd/toolworker":   only("internal/worker", "internal/bus", "internal/tool", "internal/sandbox", "internal/config", "protocol"),
+		"cmd/cli":          {Any: true},
+		"bench":            {Any: true},
+		"bench/*":          {Any: true},
+		"test/*":           {Any: true},
 	}
 }
 
