@@ -27,16 +27,18 @@ func (p *pipe) end() { _ = p.f.SetReadDeadline(time.Now().Add(Drain)) }
 
 // Read implements io.Reader. Only one goroutine may read.
 func (p *pipe) Read(b []byte) (int, error) {
-	if p.done || len(b) == 0 {
-		return 0, p.eof(p.done)
-	}
-	if !p.late {
+	switch {
+	case p.done:
+		return 0, io.EOF
+	case len(b) == 0:
+		return 0, nil
+	case !p.late:
 		n, err := p.f.Read(b)
 		if n > 0 || err == nil {
 			return n, nil
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return 0, p.eof(true) // also EIO: a terminal nobody has open
+			return 0, p.finish() // also EIO: a terminal nobody has open
 		}
 		p.late, p.left = true, lastBytes
 		_ = p.f.SetReadDeadline(time.Time{})
@@ -44,7 +46,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 	n := p.readNow(b[:min(len(b), p.left)])
 	p.left -= n
 	if n == 0 {
-		return 0, p.eof(true)
+		return 0, p.finish()
 	}
 	return n, nil
 }
@@ -65,14 +67,9 @@ func (p *pipe) readNow(b []byte) (n int) {
 	return max(n, 0)
 }
 
-func (p *pipe) eof(done bool) error {
-	if !done {
-		return nil
-	}
-	if !p.done {
-		p.done = true
-		_ = p.f.Close()
-	}
+func (p *pipe) finish() error {
+	p.done = true
+	_ = p.f.Close()
 	return io.EOF
 }
 

@@ -35,8 +35,7 @@ func (w *Worker) presence(ctx context.Context) {
 	w.wantSignOn()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := w.cfg.Bus.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: w.id, Boot: w.boot, Body: protocol.Encode(w.Info())})
-		if err != nil {
+		if err := w.cfg.Bus.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: w.id, Boot: w.boot}); err != nil {
 			w.log.WarnContext(ctx, "lease not kept", "err", err)
 		}
 	})
