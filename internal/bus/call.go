@@ -159,11 +159,11 @@ func (b *Bus) WatchCalls(sid protocol.ID, f func(CallEvent)) (stop func(), err e
 			f(e)
 		}
 	}
-	stopDone, err := b.subscribe(b.done(sid), "", tell(b.parseDone))
+	stopDone, err := b.subscribe(b.life, b.done(sid), "", tell(b.parseDone))
 	if err != nil {
 		return nil, err
 	}
-	stopTool, err := b.subscribe(b.tool("*", sid, "*"), "", tell(b.parseDelta))
+	stopTool, err := b.subscribe(b.life, b.tool("*", sid, "*"), "", tell(b.parseDelta))
 	if err != nil {
 		stopDone()
 		return nil, err
@@ -220,7 +220,7 @@ func (b *Bus) Control(ctx context.Context, wid protocol.ID, verb string, c proto
 
 // WatchHeartbeats calls f with each worker's state, one at a time, until stop.
 func (b *Bus) WatchHeartbeats(f func(protocol.Heartbeat)) (stop func(), err error) {
-	return b.subscribe(b.heartbeat("*"), "", func(m *nats.Msg) {
+	return b.subscribe(b.life, b.heartbeat("*"), "", func(m *nats.Msg) {
 		var h protocol.Heartbeat
 		if err := protocol.Unmarshal(m.Data, &h); err != nil || !strings.HasSuffix(m.Subject, "."+string(h.Worker)) {
 			b.log.Warn("heartbeat not understood", "subject", m.Subject, "err", err)
@@ -249,7 +249,7 @@ func (b *Bus) Purge(ctx context.Context, sid protocol.ID) error {
 			return fmt.Errorf("remove %s from %s: %w", sid, p.stream, err)
 		}
 	}
-	if err := b.remove(ctx, bucketSpaces, string(sid)); err != nil {
+	if err := b.remove(ctx, bucketSpaces, string(sid), nil); err != nil {
 		return err
 	}
 	return b.DeleteSession(ctx, sid)

@@ -352,10 +352,24 @@ func TestLease_ExpiresWhenItIsNotRenewed(t *testing.T) {
 		require.Equal(t, "w.w1", <-ends)
 		require.Less(t, time.Since(start), time.Second)
 
+		old, stopOld := context.WithCancel(t.Context())
+		go func() { done <- b.KeepLease(old, bus.Lease{Kind: bus.LeaseWorker, ID: "w2", Boot: "b1"}) }()
+		time.Sleep(time.Second)
+		successor, stopNew := context.WithCancel(t.Context())
+		go func() { done <- b.KeepLease(successor, bus.Lease{Kind: bus.LeaseWorker, ID: "w2", Boot: "b2"}) }()
+		time.Sleep(time.Second)
+		stopOld() // restarted under the same id
+		require.NoError(t, <-done)
+		time.Sleep(time.Second)
+		require.Empty(t, ends, "the lease is the successor's")
+		stopNew()
+		require.NoError(t, <-done)
+		require.Equal(t, "w.w2", <-ends)
+
 		start = time.Now()
 		dying.Close() // as a kill does: no farewell
 		require.Equal(t, "o.o1", <-ends)
-		require.InDelta(t, 9, time.Since(start).Seconds(), 3)
+		require.InDelta(t, 9, time.Since(start).Seconds(), 4)
 		ls, err = b.Leases(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, ls)
@@ -401,4 +415,37 @@ func TestCatalogue_OfWorkers(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, all)
 	})
+}
+
+func TestLeases_AreThereAgainAfterARestart(t *testing.T) {
+	s := bustest.NewServer(t)
+	b := s.Bus(t)
+	seen := make(chan bus.Lease, 64)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wg.Go(func() {
+		_ = b.WatchLeases(ctx, func(l bus.Lease, alive bool) {
+			if alive {
+				seen <- l
+			}
+		})
+	})
+	hold := func(boot string) (stop func()) {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: "w1", Boot: boot}) })
+		return func() { cancel(); wg.Wait() }
+	}
+	stop := hold("b1")
+	require.Equal(t, "b1", (<-seen).Boot)
+	stop()
+	s.Restart(t)
+	defer hold("b2")()
+	for l := range seen { // the watch goes on, over the restart
+		if l.Boot == "b2" {
+			break
+		}
+	}
 }

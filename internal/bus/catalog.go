@@ -125,9 +125,9 @@ func callSubjects() []Subject {
 func keySubjects() []Subject {
 	return []Subject{
 		{Name: "$KV.rk_nodes.o.<oid>", Kind: kindKey, Stream: "rk_nodes", From: "orchestrator, every 3 s", To: "orchestrators",
-			Payload: Lease{}, Order: "last one counts", Delivery: "expires after 10 s", Restart: "lost; written again within 3 s"},
+			Payload: Lease{}, Order: "last one counts", Delivery: "expires after 10 s", Restart: "bucket and leases are lost; made again by who holds a lease"},
 		{Name: "$KV.rk_nodes.w.<wid>", Kind: kindKey, Stream: "rk_nodes", From: "worker, every 3 s", To: "orchestrators",
-			Payload: Lease{}, Order: "last one counts", Delivery: "expires after 10 s", Restart: "lost; written again within 3 s"},
+			Payload: Lease{}, Order: "last one counts", Delivery: "expires after 10 s", Restart: "bucket and leases are lost; made again by who holds a lease"},
 		{Name: "$KV.rk_sessions.<sid>", Kind: kindKey, Stream: "rk_sessions", From: "owner", To: "orchestrators",
 			Payload: protocol.Entry{}, Order: "last one counts", Delivery: atLeastOnce, Restart: kept},
 		{Name: "$KV.rk_ws.<sid>", Kind: kindKey, Stream: "rk_ws", From: "orchestrator", To: "orchestrators",

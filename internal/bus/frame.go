@@ -153,7 +153,7 @@ type assembler struct {
 // add takes the next piece; ok reports that it completed a frame.
 func (a *assembler) add(c piece) (f Frame, ok bool, err error) {
 	continues := a.open.i > 0 && c.i == a.open.i+1 && c.part.n == a.open.part.n &&
-		c.place == a.open.place
+		c.place == a.open.place && (c.private || c.prev == a.open.seq)
 	if !continues {
 		a.drop()
 		if c.i > 1 {

@@ -3,16 +3,12 @@ package bus
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"rookery/protocol"
 )
@@ -55,9 +51,13 @@ func (b *Bus) putMessage(ctx context.Context, bucket string, m *nats.Msg) (uint6
 	return a.Seq, nil
 }
 
-func (b *Bus) remove(ctx context.Context, bucket, key string) error {
+// remove deletes a key; with a revision only that one.
+func (b *Bus) remove(ctx context.Context, bucket, key string, revision *uint64) error {
 	m := message(b.key(bucket, key), nil, "")
 	m.Header.Set(hdrOperation, "DEL")
+	if revision != nil {
+		m.Header.Set(nats.ExpectedLastSubjSeqHdr, strconv.FormatUint(*revision, 10))
+	}
 	_, err := b.putMessage(ctx, bucket, m)
 	return err
 }
@@ -98,98 +98,6 @@ func values[T any](ctx context.Context, b *Bus, bucket string) ([]T, error) {
 	return all, nil
 }
 
-// A LeaseKind is o for an orchestrator and w for a worker.
-type LeaseKind string
-
-// The kinds of lease.
-const (
-	LeaseOrchestrator LeaseKind = "o"
-	LeaseWorker       LeaseKind = "w"
-)
-
-// A Lease says that a process lives, until LeaseTTL after it stopped saying so.
-// It is a hint: ownership is decided in the trace.
-type Lease struct {
-	Kind LeaseKind       `json:"kind"`
-	ID   protocol.ID     `json:"id"`
-	Boot string          `json:"boot"`
-	Body json.RawMessage `json:"body,omitempty"` // what the kind tells of itself
-}
-
-func (l Lease) key() string { return string(l.Kind) + "." + string(l.ID) }
-
-// leaseEvery is how often a lease is renewed.
-const leaseEvery = 3 * time.Second
-
-// KeepLease holds a lease until ctx ends and then gives it up, so that nobody
-// waits for its expiry. It goes on when the broker is away.
-func (b *Bus) KeepLease(ctx context.Context, l Lease) error {
-	if err := checkIDs(l.ID, protocol.ID(l.Kind)); err != nil {
-		return err
-	}
-	for {
-		if _, err := b.put(ctx, bucketNodes, l.key(), l, nil); err != nil && ctx.Err() == nil {
-			b.log.WarnContext(ctx, "lease not renewed", "lease", l.key(), "err", err)
-		}
-		if pause(ctx, leaseEvery) != nil {
-			break
-		}
-	}
-	if !b.Connected() {
-		return nil // it expires
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
-	defer cancel()
-	return b.remove(ctx, bucketNodes, l.key())
-}
-
-// Leases reads who lives.
-func (b *Bus) Leases(ctx context.Context) ([]Lease, error) {
-	return values[Lease](ctx, b, bucketNodes)
-}
-
-// WatchLeases calls f with each lease there is, then with each renewal (alive)
-// and each end, until ctx ends. It blocks. An end comes at most half a second
-// late; after a broker restart the bucket is empty, which is no end of anybody.
-func (b *Bus) WatchLeases(ctx context.Context, f func(l Lease, alive bool)) error {
-	kv, err := b.js.KeyValue(ctx, b.bucket(bucketNodes))
-	if err != nil {
-		return fmt.Errorf("watch leases: %w", err)
-	}
-	w, err := kv.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watch leases: %w", err)
-	}
-	defer func() { _ = w.Stop() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e, ok := <-w.Updates():
-			if !ok {
-				return nil
-			}
-			if e != nil {
-				b.tellLease(e, f)
-			}
-		}
-	}
-}
-
-func (b *Bus) tellLease(e jetstream.KeyValueEntry, f func(Lease, bool)) {
-	var l Lease
-	if e.Operation() == jetstream.KeyValuePut {
-		if err := protocol.Unmarshal(e.Value(), &l); err != nil {
-			b.log.Warn("lease not understood", "key", e.Key(), "err", err)
-			return
-		}
-		f(l, true)
-		return
-	}
-	kind, id, _ := strings.Cut(e.Key(), ".")
-	f(Lease{Kind: LeaseKind(kind), ID: protocol.ID(id)}, false)
-}
-
 // PutSession writes a session's line of the directory.
 func (b *Bus) PutSession(ctx context.Context, e protocol.Entry) error {
 	if err := checkIDs(e.Session); err != nil {
@@ -226,7 +134,7 @@ func (b *Bus) DeleteSession(ctx context.Context, sid protocol.ID) error {
 	if err := checkIDs(sid); err != nil {
 		return err
 	}
-	return b.remove(ctx, bucketSessions, string(sid))
+	return b.remove(ctx, bucketSessions, string(sid), nil)
 }
 
 // Workspace reads where a session's tools work; ok is false when that is not
@@ -279,5 +187,5 @@ func (b *Bus) DeleteWorker(ctx context.Context, wid protocol.ID) error {
 	if err := checkIDs(wid); err != nil {
 		return err
 	}
-	return b.remove(ctx, bucketTools, string(wid))
+	return b.remove(ctx, bucketTools, string(wid), nil)
 }

@@ -31,14 +31,13 @@ func newLink(o Options, name, inbox string, notify func()) (*link, error) {
 	l := &link{name: name, notify: notify, closed: make(chan struct{}), changed: make(chan struct{})}
 	l.life, l.end = context.WithCancelCause(context.Background())
 	l.up, l.since = true, time.Now()
-	nc, err := o.dial(
-		nats.Name(o.Name+" "+name),
+	opts := []nats.Option{
+		nats.Name(o.Name + " " + name),
 		nats.Timeout(dialTimeout),
-		nats.CustomInboxPrefix(inbox),
-		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(150*time.Millisecond, 150*time.Millisecond),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(150*time.Millisecond, 150*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1),
-		nats.PingInterval(10*time.Second), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.set(false) }),
 		nats.ReconnectHandler(func(*nats.Conn) { l.set(true) }),
 		nats.ClosedHandler(func(*nats.Conn) { l.set(false); close(l.closed) }),
@@ -49,7 +48,11 @@ func newLink(o Options, name, inbox string, notify func()) (*link, error) {
 			}
 			o.Logger.Warn("broker reported an error", "connection", name, "subject", subject, "err", err)
 		}),
-	)
+	}
+	if o.Context == "" { // a context brings the inbox that its user may have
+		opts = append(opts, nats.CustomInboxPrefix(inbox))
+	}
+	nc, err := o.dial(opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -45,13 +45,13 @@ type Output struct {
 }
 
 // Subscribe begins to listen. What happened before is in the History.
-func (b *Bus) Subscribe(_ context.Context, sid protocol.ID) (*Output, error) {
+func (b *Bus) Subscribe(ctx context.Context, sid protocol.ID) (*Output, error) {
 	if err := checkIDs(sid); err != nil {
 		return nil, err
 	}
 	o := &Output{bus: b, wake: make(chan struct{}, 1)}
 	live := b.outLive(sid)
-	stop, err := b.subscribe(b.outAll(sid), "", func(m *nats.Msg) {
+	stop, err := b.subscribe(ctx, b.outAll(sid), "", func(m *nats.Msg) {
 		if m.Subject == live {
 			o.addLive(m)
 			return
@@ -203,10 +203,10 @@ func frameSize(f Frame) int {
 }
 
 // PublishLive tells viewers something that is not recorded. It may be lost, and is
-// while the connection is down.
+// while the connection is down (ErrUnreachable).
 func (b *Bus) PublishLive(sid protocol.ID, l protocol.Live) error {
 	if err := checkIDs(sid); err != nil {
 		return err
 	}
-	return b.out.nc.Publish(b.outLive(sid), protocol.Encode(l))
+	return b.shout(b.out, b.outLive(sid), protocol.Encode(l))
 }

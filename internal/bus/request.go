@@ -109,8 +109,14 @@ func askAgain[A any](ctx context.Context, b *Bus, subject string, question any) 
 // subscribe calls h for each message on the subject, one at a time, until stop or
 // Close. It returns when the broker knows of it, or at once while the connection
 // is down. stop does not wait for a running handler.
-func (b *Bus) subscribe(subject, queue string, h func(*nats.Msg)) (stop func(), err error) {
+func (b *Bus) subscribe(ctx context.Context, subject, queue string, h func(*nats.Msg)) (stop func(), err error) {
+	b.mu.Lock()
+	if b.closing {
+		b.mu.Unlock()
+		return nil, fmt.Errorf("subscribe %s: %w", subject, ErrClosed)
+	}
 	b.handlers.Add(1)
+	b.mu.Unlock()
 	s, err := b.sub.nc.QueueSubscribe(subject, queue, h)
 	if err != nil {
 		b.handlers.Done()
@@ -121,16 +127,16 @@ func (b *Bus) subscribe(subject, queue string, h func(*nats.Msg)) (stop func(), 
 	}
 	s.SetClosedHandler(func(string) { b.handlers.Done() })
 	_ = s.SetPendingLimits(-1, 256<<20)
-	ctx, cancel := b.sub.bound(context.Background(), attemptTimeout)
+	fctx, cancel := b.sub.bound(ctx, attemptTimeout)
 	defer cancel()
-	_ = b.sub.nc.FlushWithContext(ctx) // down: the library subscribes again when it is back
+	_ = b.sub.nc.FlushWithContext(fctx) // down: the library subscribes again when it is back
 	return func() { _ = s.Unsubscribe() }, nil
 }
 
 // serve answers requests of type Q with A. A body that can't be read is answered
 // by bad, so that the asker need not wait.
 func serve[Q, A any](b *Bus, subject, queue string, bad func(error) A, h func(tokens []string, q Q, respond func(A))) (stop func(), err error) {
-	return b.subscribe(subject, queue, func(m *nats.Msg) {
+	return b.subscribe(b.life, subject, queue, func(m *nats.Msg) {
 		respond := func(a A) { b.respond(m, protocol.Encode(a)) }
 		var q Q
 		if len(m.Data) > 0 {
@@ -143,6 +149,15 @@ func serve[Q, A any](b *Bus, subject, queue string, bad func(error) A, h func(to
 	})
 }
 
+// shout publishes without waiting for anything. It fails while the connection is
+// down.
+func (b *Bus) shout(l *link, subject string, body []byte) error {
+	if err := l.nc.Publish(subject, body); err != nil {
+		return fmt.Errorf("%w: publish %s: %w", ErrUnreachable, subject, err)
+	}
+	return nil
+}
+
 // respond answers a request; only inboxes are answered, so that nobody can make
 // us publish where he may not.
 func (b *Bus) respond(m *nats.Msg, body []byte) {
@@ -152,7 +167,7 @@ func (b *Bus) respond(m *nats.Msg, body []byte) {
 		}
 		return
 	}
-	if err := b.ctl.nc.Publish(m.Reply, body); err != nil {
+	if err := b.shout(b.ctl, m.Reply, body); err != nil {
 		b.log.Debug("answer not sent", "subject", m.Subject, "err", err) // the asker repeats
 	}
 }

@@ -125,7 +125,7 @@ func (b *Bus) delivery(d Destination, m *nats.Msg) *Delivery {
 		return dl
 	}
 	b.log.Warn("call not understood", "subject", m.Subject, "err", err)
-	if err := b.ctl.nc.Publish(m.Reply, []byte("+TERM")); err != nil {
+	if err := b.shout(b.ctl, m.Reply, []byte("+TERM")); err != nil {
 		b.log.Debug("call not taken off the queue", "subject", m.Subject, "err", err)
 	}
 	return nil
@@ -151,7 +151,7 @@ func (d *Delivery) Claim(ctx context.Context, c protocol.Claim) (won bool, err e
 
 // Ack takes the call off the queue. It does not wait; a lost ack means another
 // delivery, which the claim refuses.
-func (d *Delivery) Ack() error { return d.bus.ctl.nc.Publish(d.ack, []byte("+ACK")) }
+func (d *Delivery) Ack() error { return d.bus.shout(d.bus.ctl, d.ack, []byte("+ACK")) }
 
 // PublishResult stores the result of a dispatch, and repeats that until it is
 // known to be stored or ctx ends. A result of the same boot that is there already
@@ -183,7 +183,7 @@ func (b *Bus) PublishToolDelta(wid, sid protocol.ID, dispatch string, d protocol
 	if err := errors.Join(checkIDs(wid, sid), checkDispatch(dispatch)); err != nil {
 		return err
 	}
-	return b.out.nc.Publish(b.tool(wid, sid, dispatch), protocol.Encode(d))
+	return b.shout(b.out, b.tool(wid, sid, dispatch), protocol.Encode(d))
 }
 
 // Heartbeat tells the worker's state. It may be lost.
@@ -191,7 +191,7 @@ func (b *Bus) Heartbeat(h protocol.Heartbeat) error {
 	if err := checkIDs(h.Worker); err != nil {
 		return err
 	}
-	return b.out.nc.Publish(b.heartbeat(h.Worker), protocol.Encode(h))
+	return b.shout(b.out, b.heartbeat(h.Worker), protocol.Encode(h))
 }
 
 // A ControlHandler takes one request to a worker. It must not block; respond may

@@ -110,21 +110,30 @@ func (b *Bus) streams(o StoreOptions) []jetstream.StreamConfig {
 	return all
 }
 
-// buckets are streams in the shape that key-value clients expect.
-func (b *Bus) buckets(o StoreOptions) []jetstream.StreamConfig {
-	bucket := func(name string, percent int64) jetstream.StreamConfig {
-		return jetstream.StreamConfig{
-			Name: b.bucketStream(name), Subjects: []string{b.key(name, ">")},
-			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowDirect: true,
-			Storage: jetstream.FileStorage, Replicas: o.Replicas, MaxConsumers: 4096,
-			Duplicates: 2 * time.Minute, MaxMsgSize: 1 << 20, MaxBytes: o.MaxStore / 100 * percent,
-		}
+// bucketConfig is a stream in the shape that key-value clients expect.
+func (b *Bus) bucketConfig(name string, replicas int, size int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: b.bucketStream(name), Subjects: []string{b.key(name, ">")},
+		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowDirect: true,
+		Storage: jetstream.FileStorage, Replicas: replicas, MaxConsumers: 4096,
+		Duplicates: 2 * time.Minute, MaxMsgSize: 1 << 20, MaxBytes: size,
 	}
-	nodes := bucket(bucketNodes, 0)
-	nodes.Storage, nodes.MaxBytes = jetstream.MemoryStorage, 16<<20
-	nodes.MaxAge, nodes.Duplicates = LeaseTTL, LeaseTTL
-	nodes.AllowMsgTTL, nodes.SubjectDeleteMarkerTTL = true, LeaseTTL // watchers are told of an expiry
-	return []jetstream.StreamConfig{nodes, bucket(bucketSessions, 3), bucket(bucketSpaces, 2), bucket(bucketTools, 2)}
+}
+
+// nodes is the bucket of leases, in memory.
+func (b *Bus) nodes(replicas int) jetstream.StreamConfig {
+	c := b.bucketConfig(bucketNodes, replicas, 16<<20)
+	c.Storage, c.MaxAge, c.Duplicates = jetstream.MemoryStorage, LeaseTTL, LeaseTTL
+	return c
+}
+
+func (b *Bus) buckets(o StoreOptions) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
+		b.nodes(o.Replicas),
+		b.bucketConfig(bucketSessions, o.Replicas, o.MaxStore/100*3),
+		b.bucketConfig(bucketSpaces, o.Replicas, o.MaxStore/100*2),
+		b.bucketConfig(bucketTools, o.Replicas, o.MaxStore/100*2),
+	}
 }
 
 // ensure makes a stream that is missing. It looks first: the broker refuses a

@@ -180,8 +180,8 @@ func (b *Bus) get(ctx context.Context, stream string, what map[string]any) (*nat
 
 // Limits of one batch of a scan.
 const (
-	scanBatch = 256
-	scanBytes = 1 << 20
+	scanBatch = 512
+	scanBytes = 2 << 20
 )
 
 // toEnd makes a scan go on until nothing is left, also of what comes meanwhile.
