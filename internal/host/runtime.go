@@ -36,8 +36,10 @@ func findPlace(dir string) (place, error) {
 		dir = config.FindPaths().Store
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return place{}, &BrokerError{Store: dir, Err: fmt.Errorf("make the store: %w", storeFault(err)),
-			Hint: "choose a directory that you may write to (ROOKERY_STORE_DIR)"}
+		return place{}, &BrokerError{
+			Store: dir, Err: fmt.Errorf("make the store: %w", storeFault(err)),
+			Hint: "choose a directory that you may write to (ROOKERY_STORE_DIR)",
+		}
 	}
 	store, err := filepath.EvalSymlinks(dir)
 	if err == nil {

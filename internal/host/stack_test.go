@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 
 	"rookery/client"
 	"rookery/internal/bus"
+	"rookery/internal/bus/natsd"
 	"rookery/internal/config"
 	"rookery/internal/host"
 	"rookery/internal/trace"
@@ -209,4 +211,23 @@ func TestServe_AnAddressThatIsNoneIsAnError(t *testing.T) {
 		require.ErrorContains(t, host.Serve(t.Context(), h.cfg, host.ServeOptions{Listen: listen}), listen)
 	}
 	require.Zero(t, h.broker(t))
+}
+
+func TestServe_APortInUseIsAnErrorThatSaysWhatToDo(t *testing.T) {
+	h := newHome(t)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	err = host.Serve(t.Context(), h.cfg, host.ServeOptions{Listen: l.Addr().String()})
+	require.ErrorIs(t, err, natsd.ErrPortInUse)
+	require.ErrorContains(t, err, "choose another one")
+	h.untilFree(t)
+}
+
+func TestServe_TwoOnOneStoreIsAnError(t *testing.T) {
+	h := newHome(t)
+	_, stop := h.serve(t, workspace(t))
+	err := host.Serve(t.Context(), h.cfg, host.ServeOptions{Listen: "127.0.0.1:0"})
+	require.ErrorIs(t, err, host.ErrStoreBusy)
+	require.NoError(t, stop())
 }

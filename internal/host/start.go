@@ -42,6 +42,10 @@ func starter() func(error) {
 	return func(err error) {
 		a := answer{OK: err == nil}
 		if err != nil {
+			var known *BrokerError
+			if errors.As(err, &known) {
+				err = known.Err // the starter says the rest
+			}
 			a.Code, a.Text = codeOf(err), err.Error()
 		}
 		_ = json.NewEncoder(f).Encode(a) // it may have gone
