@@ -12,11 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"rookery/client"
+	"rookery/internal/host"
 	"rookery/protocol"
 )
 
 // onSession makes a command that acts on a session; arguments after the id go to do.
-func (a *app) onSession(use, short string, argc cobra.PositionalArgs, do func(ctx context.Context, c *client.Client, sid protocol.ID, args []string) error) *cobra.Command {
+// alone lets this process do it where no orchestrator is.
+func (a *app) onSession(alone bool, use, short string, argc cobra.PositionalArgs, do func(ctx context.Context, c *client.Client, sid protocol.ID, args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: argc,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,15 +30,20 @@ func (a *app) onSession(use, short string, argc cobra.PositionalArgs, do func(ct
 			if err != nil {
 				return err
 			}
-			return l.act(cmd.Context(), sid, func(ctx context.Context, c *client.Client) error {
-				return do(ctx, c, sid, args[1:])
-			})
+			if alone {
+				return l.act(cmd.Context(), sid, func(ctx context.Context, c *client.Client) error {
+					return do(ctx, c, sid, args[1:])
+				})
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), commandTimeout)
+			defer cancel()
+			return do(ctx, l.Client, sid, args[1:])
 		},
 	}
 }
 
 func (a *app) steerCommand() *cobra.Command {
-	return a.onSession("steer ID TEXT", "Add a text to the running task", args(2, -1, "the ID of a session and a text"),
+	return a.onSession(false, "steer ID TEXT", "Add a text to the running task", args(2, -1, "the ID of a session and a text"),
 		func(ctx context.Context, c *client.Client, sid protocol.ID, args []string) error {
 			text := strings.Join(args, " ")
 			if err := checkPrompt(text, nil); err != nil {
@@ -47,7 +54,7 @@ func (a *app) steerCommand() *cobra.Command {
 }
 
 func (a *app) abortCommand() *cobra.Command {
-	return a.onSession("abort ID", "Interrupt the running task or compaction", args(1, 1, "the ID of a session"),
+	return a.onSession(true, "abort ID", "Interrupt the running task or compaction", args(1, 1, "the ID of a session"),
 		func(ctx context.Context, c *client.Client, sid protocol.ID, _ []string) error {
 			running, err := c.Abort(ctx, sid, "user")
 			if err != nil {
@@ -64,7 +71,7 @@ func (a *app) abortCommand() *cobra.Command {
 
 func (a *app) approveCommand() *cobra.Command {
 	deny, reason := false, ""
-	cmd := a.onSession("approve ID CALL", "Decide on a call that waits for a person", args(2, 2, "the ID of a session and of a call"),
+	cmd := a.onSession(false, "approve ID CALL", "Decide on a call that waits for a person", args(2, 2, "the ID of a session and of a call"),
 		func(ctx context.Context, c *client.Client, sid protocol.ID, args []string) error {
 			d := protocol.Allow
 			if deny {
@@ -78,14 +85,14 @@ func (a *app) approveCommand() *cobra.Command {
 }
 
 func (a *app) titleCommand() *cobra.Command {
-	return a.onSession("title ID TITLE", "Name a session", args(2, -1, "the ID of a session and a title"),
+	return a.onSession(true, "title ID TITLE", "Name a session", args(2, -1, "the ID of a session and a title"),
 		func(ctx context.Context, c *client.Client, sid protocol.ID, args []string) error {
 			return c.Title(ctx, sid, strings.Join(args, " "))
 		})
 }
 
 func (a *app) removeCommand() *cobra.Command {
-	return a.onSession("rm ID", "Delete a session and its trace", args(1, 1, "the ID of a session"),
+	return a.onSession(true, "rm ID", "Delete a session and its trace", args(1, 1, "the ID of a session"),
 		func(ctx context.Context, c *client.Client, sid protocol.ID, _ []string) error {
 			return c.Remove(ctx, sid)
 		})
@@ -112,11 +119,7 @@ func (a *app) compactCommand() *cobra.Command {
 
 // compact starts a compaction and shows it to its end; leaving early aborts it.
 func (l *link) compact(ctx context.Context, sid protocol.ID) error {
-	var t client.Task
-	err := l.act(ctx, sid, func(ctx context.Context, c *client.Client) (err error) {
-		t, err = c.Compact(ctx, sid)
-		return err
-	})
+	t, err := l.beginCompact(ctx, sid)
 	if err != nil {
 		return err
 	}
@@ -143,4 +146,23 @@ func (l *link) compact(ctx context.Context, sid protocol.ID) error {
 		}
 	}
 	return nil
+}
+
+// beginCompact starts it at an orchestrator, or else in this process, which then
+// needs a worker for the session's workspace, too.
+func (l *link) beginCompact(ctx context.Context, sid protocol.ID) (client.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	t, err := l.Compact(ctx, sid)
+	if !isNoOrchestrator(err) || host.Configured(l.cfg) {
+		return t, err
+	}
+	roles := host.Roles{Orchestrator: true, Private: true}
+	if e, err := l.Entry(ctx, sid); err == nil && isDir(e.Workspace.Path) {
+		roles.Worker, roles.Allow = true, []string{e.Workspace.Path}
+	}
+	if err := l.assist(ctx, roles); err != nil {
+		return t, err
+	}
+	return l.Compact(ctx, sid)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -175,20 +176,17 @@ func (l *link) act(ctx context.Context, session protocol.ID, do func(context.Con
 	if !isNoOrchestrator(err) || host.Configured(l.cfg) {
 		return err
 	}
-	if err := l.assist(ctx, session); err != nil {
+	if err := l.assist(ctx, host.Roles{Orchestrator: true}); err != nil {
 		return err
 	}
-	return do(ctx, l.Client)
+	if err := do(ctx, l.Client); err != nil {
+		return err
+	}
+	return l.settle(ctx, session)
 }
 
-// assist starts an orchestrator in this process, and a worker for the session's
-// workspace if that is here.
-func (l *link) assist(ctx context.Context, session protocol.ID) error {
-	roles := host.Roles{Orchestrator: true}
-	e, err := l.Entry(ctx, session)
-	if err == nil && e.Workspace.Path != "" && isDir(e.Workspace.Path) {
-		roles.Worker, roles.Private, roles.Allow = true, true, []string{e.Workspace.Path}
-	}
+// assist starts roles in this process, until its end.
+func (l *link) assist(ctx context.Context, roles host.Roles) error {
 	s, err := host.Start(ctx, l.bus, l.cfg, roles, l.app.log(l.cfg))
 	if err != nil {
 		return err
@@ -198,6 +196,28 @@ func (l *link) assist(ctx context.Context, session protocol.ID) error {
 		l.Client = l.Client.At(s.Node)
 	}
 	return nil
+}
+
+// settleEvery is how often a session that this process took over is looked at.
+const settleEvery = 50 * time.Millisecond
+
+// settle waits until a session that this process took over to abort it is idle.
+func (l *link) settle(ctx context.Context, session protocol.ID) error {
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	for {
+		s, err := l.Status(ctx, session)
+		if errors.Is(err, client.ErrNoSession) || err == nil && s.State == protocol.StateIdle {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // session reads the id of a session and checks that it exists.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -35,19 +36,47 @@ func readLines(f *os.File) *terminal {
 
 // question shows all that will run, or says how much of it is not shown.
 func question(p protocol.ApprovalRequest) string {
-	args := p.Arguments
+	args := argumentLines(p.Arguments)
 	note := ""
 	if n := utf8.RuneCountInString(args); n > maxAsked {
 		args = string([]rune(args)[:maxAsked])
 		note = fmt.Sprintf("\n  CUT: %d of %d characters are shown", maxAsked, n)
 	}
-	args = strings.ReplaceAll(visible(args), "\n", "\n  ")
 	may := "read only"
 	if p.Permission != string(protocol.ReadOnly) {
 		may = "may change things"
 	}
-	return fmt.Sprintf("call %s: %s (%s)\n  %s%s\n", visibleLine(p.ToolCallID), visibleLine(p.Name), may, args, note)
+	return fmt.Sprintf("call %s: %s (%s)\n%s%s\n", visibleLine(p.ToolCallID), visibleLine(p.Name), may, args, note)
 }
+
+// argumentLines writes arguments for a person: one line a key, as often as it is
+// there, texts as they are, their further lines indented more than any key.
+func argumentLines(arguments string) string {
+	raw := "  " + indent(visible(arguments))
+	d := json.NewDecoder(strings.NewReader(arguments))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return raw
+	}
+	var lines []string
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return raw
+		}
+		text := string(value)
+		if len(text) > 0 && text[0] == '"' && json.Unmarshal(value, &text) != nil {
+			return raw
+		}
+		lines = append(lines, "  "+visibleLine(fmt.Sprint(key))+": "+indent(visible(text)))
+	}
+	if _, err := d.Token(); err != nil || d.More() || len(lines) == 0 {
+		return raw
+	}
+	return strings.Join(lines, "\n")
+}
+
+func indent(s string) string { return strings.ReplaceAll(s, "\n", "\n      ") }
 
 // ask queues a request; a repeated one is the same.
 func (w *taskWatch) ask(p protocol.ApprovalRequest) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -74,3 +75,6 @@ func (c *control) cause(err error) error {
 	}
 	return err
 }
+
+// forever is how long a task without --timeout may take.
+const forever = time.Duration(math.MaxInt64)

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"rookery/client"
+	"rookery/internal/config"
 	"rookery/protocol"
 )
 
@@ -239,4 +241,15 @@ func callSubject(arguments string) string {
 		}
 	}
 	return arguments
+}
+
+func (a *app) human(cfg *config.Config) *humanPrinter {
+	colour := isTerminal(a.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	switch cfg.Color {
+	case "always":
+		colour = true
+	case "never":
+		colour = false
+	}
+	return &humanPrinter{out: a.stdout, tell: a.notice, colour: colour}
 }
