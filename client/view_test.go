@@ -154,3 +154,46 @@ func look(p protocol.Payload) (key string, event protocol.EventType, text string
 	}
 	return "", "", "", 0
 }
+
+// A long session with thousands of calls costs a viewer no more than a short one.
+func TestView_IsBounded(t *testing.T) {
+	w := newWorld(1)
+	p := &pipe{w: w, perfect: true}
+	w.pipes = []*pipe{p}
+	v := client.NewViewer(w, protocol.Cursor{}, w.snap)
+	require.NoError(t, v.CatchUp(t.Context()))
+	hear := func() {
+		for len(w.queue) > 0 {
+			w.store()
+		}
+		for _, e := range p.queue {
+			require.NoError(t, v.Take(t.Context(), e))
+		}
+		p.queue = nil
+	}
+	w.record(protocol.TaskBegin{TaskID: "t", Of: "run"})
+	var late []bus.Event
+	for i := range 3000 {
+		id := fmt.Sprint("c", i)
+		w.begin("out:"+id, id, protocol.PartialToolCallOutput{Role: protocol.User, EventType: protocol.Start, ToolCallID: id})
+		w.grow(w.open[0])
+		late = append(late, p.queue...)
+		w.complete(w.open[0], protocol.Completed)
+		hear()
+	}
+	before := len(v.Shown)
+	for _, e := range late {
+		require.NoError(t, v.Take(t.Context(), e))
+	}
+	require.Len(t, v.Shown, before, "what comes late is not shown again")
+	for range 10_000 { // of a record that never comes
+		w.n++
+		w.say(protocol.Live{Segment: "x", Message: &protocol.Message{Payload: protocol.PartialText{EventType: protocol.Delta, Text: "x"}}})
+	}
+	hear()
+	open, held, ended := v.Kept()
+	require.Zero(t, open)
+	require.LessOrEqual(t, held, 2048)
+	require.LessOrEqual(t, ended, 256)
+	checkFragments(t, v.Shown)
+}
