@@ -24,13 +24,14 @@ func Environ(home, tmp string, more ...[]string) []string {
 	}
 	for _, m := range more {
 		for _, e := range m {
-			env = set(env, e)
+			env = Set(env, e)
 		}
 	}
 	return env
 }
 
-func set(env []string, entry string) []string {
+// Set returns env with the entry NAME=value in it, once.
+func Set(env []string, entry string) []string {
 	name, _, _ := strings.Cut(entry, "=")
 	i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	if i < 0 {
@@ -40,7 +41,8 @@ func set(env []string, entry string) []string {
 	return env
 }
 
-func get(env []string, name string) string {
+// Get returns the value of a variable, empty without one.
+func Get(env []string, name string) string {
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {
 			return v

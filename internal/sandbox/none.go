@@ -67,7 +67,7 @@ func (n *None) check(ctx context.Context, dir string) error {
 
 // Open implements Backend.
 func (n *None) Open(_ context.Context, spec SessionSpec) (Session, error) {
-	if err := validEnv(spec.Env); err != nil {
+	if err := ValidEnv(spec.Env); err != nil {
 		return nil, err
 	}
 	view, err := openView(spec)
@@ -94,7 +94,7 @@ func openView(spec SessionSpec) (*View, error) {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
 	v := &View{Workspace: Tree{Path: filepath.Clean(spec.Workspace), Root: work}}
-	if err := sameDir(work, spec.Dir); err != nil {
+	if err := SameDir(work, spec.Dir); err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
 	scratch, err := os.OpenRoot(spec.Scratch)
@@ -103,24 +103,6 @@ func openView(spec SessionSpec) (*View, error) {
 	}
 	v.Scratch = Tree{Path: filepath.Clean(spec.Scratch), Root: scratch}
 	return v, nil
-}
-
-func sameDir(root *os.Root, dir *os.File) error {
-	if dir == nil {
-		return nil
-	}
-	want, err := dir.Stat()
-	if err != nil {
-		return fmt.Errorf("look at the opened workspace: %w", err)
-	}
-	got, err := root.Stat(".")
-	if err != nil {
-		return fmt.Errorf("look at the workspace: %w", err)
-	}
-	if !os.SameFile(want, got) {
-		return fmt.Errorf("workspace %s was replaced by another directory", root.Name())
-	}
-	return nil
 }
 
 // A noneSession owns one goroutine, spawn, and one per running call.
@@ -159,12 +141,12 @@ func (s *noneSession) Start(ctx context.Context, spec CallSpec) (Call, error) {
 		return nil, ErrClosed
 	}
 	defer s.running.Done()
-	dir, err := s.dir(spec.Dir)
+	dir, err := s.view.Dir(spec.Dir)
 	if err != nil {
 		return nil, err
 	}
 	env := Environ(s.home, s.tmp, s.env, spec.Env)
-	path, err := lookPath(spec.Argv[0], dir, get(env, "PATH"))
+	path, err := LookPath(spec.Argv[0], dir, Get(env, "PATH"))
 	if err != nil {
 		return nil, err
 	}
@@ -206,21 +188,6 @@ func (s *noneSession) enter() bool {
 		s.running.Add(1)
 	}
 	return !s.closed
-}
-
-func (s *noneSession) dir(dir string) (string, error) {
-	tree, rel, err := s.view.Find("", dir)
-	if err != nil {
-		return "", err
-	}
-	info, err := tree.Root.Stat(rel)
-	if err != nil {
-		return "", fmt.Errorf("working directory %s: %w", dir, err)
-	}
-	if !info.IsDir() {
-		return "", fmt.Errorf("working directory %s is not a directory", dir)
-	}
-	return filepath.Join(tree.Path, rel), nil
 }
 
 func (s *noneSession) ended(c *noneCall) {

@@ -25,7 +25,7 @@ type noneCall struct {
 	began   time.Time
 
 	stdin    io.WriteCloser
-	out, err *pipe
+	out, err *Pipe
 	terminal *os.File
 	child    []*os.File // the command's ends, closed once it has started
 
@@ -45,7 +45,7 @@ func newNoneCall(spec CallSpec, path, dir string, env []string) (*noneCall, erro
 	c.tree.marker = newMarker()
 	c.cmd = &exec.Cmd{
 		Path: path, Args: spec.Argv, Dir: dir,
-		Env:         append(set(env, "PWD="+dir), c.tree.marker),
+		Env:         append(Set(env, "PWD="+dir), c.tree.marker),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	var err error
@@ -69,8 +69,8 @@ func (c *noneCall) openTerminal(size Size) error {
 	c.terminal, c.child = master, []*os.File{slave}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = slave, slave, slave
 	c.cmd.SysProcAttr.Setctty = true
-	c.cmd.Env = set(c.cmd.Env, "TERM=xterm-256color")
-	c.stdin, c.out = typist{master}, &pipe{f: master}
+	c.cmd.Env = Set(c.cmd.Env, "TERM=xterm-256color")
+	c.stdin, c.out = Typist{master}, NewPipe(master)
 	return c.Resize(size)
 }
 
@@ -86,7 +86,7 @@ func (c *noneCall) openPipes(spec CallSpec) error {
 	if err != nil {
 		return fmt.Errorf("open the output pipe: %w", err)
 	}
-	c.out, c.cmd.Stdout, c.cmd.Stderr, c.child = &pipe{f: r}, w, w, append(c.child, w)
+	c.out, c.cmd.Stdout, c.cmd.Stderr, c.child = NewPipe(r), w, w, append(c.child, w)
 	if spec.Merge {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (c *noneCall) openPipes(spec CallSpec) error {
 	if err != nil {
 		return fmt.Errorf("open the error pipe: %w", err)
 	}
-	c.err, c.cmd.Stderr, c.child = &pipe{f: r}, w, append(c.child, w)
+	c.err, c.cmd.Stderr, c.child = NewPipe(r), w, append(c.child, w)
 	return nil
 }
 
@@ -132,9 +132,9 @@ func (c *noneCall) run() {
 		c.waitErr = fmt.Errorf("wait for %s: %w", c.cmd.Path, err)
 	}
 	c.result = result(c.cmd.ProcessState, reason, time.Since(c.began))
-	c.out.end()
+	c.out.End()
 	if c.err != nil {
-		c.err.end()
+		c.err.End()
 	}
 	if c.stdin != nil && c.terminal == nil {
 		_ = c.stdin.Close()
@@ -259,16 +259,16 @@ func (c *noneCall) closeFiles() {
 	if c.stdin != nil && c.terminal == nil {
 		_ = c.stdin.Close()
 	}
-	for _, p := range []*pipe{c.out, c.err} {
+	for _, p := range []*Pipe{c.out, c.err} {
 		if p != nil {
-			_ = p.f.Close()
+			_ = p.Close()
 		}
 	}
 }
 
-// lookPath finds a program in path, the value of PATH, or relative to dir when
-// its name has a slash.
-func lookPath(name, dir, path string) (string, error) {
+// LookPath finds a program in path, the value of PATH, or relative to dir when
+// its name has a slash. Its error wraps ErrNotFound.
+func LookPath(name, dir, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)

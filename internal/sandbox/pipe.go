@@ -12,9 +12,9 @@ import (
 // lastBytes bounds what is read after Drain: what a full pipe holds.
 const lastBytes = 1 << 20
 
-// A pipe is the reading end of a command's output. A process that holds the
+// A Pipe is the reading end of a command's output. A process that holds the
 // other end after the command has ended cannot keep the reader waiting.
-type pipe struct {
+type Pipe struct {
 	f *os.File
 	// The reader alone uses the rest.
 	late bool
@@ -22,11 +22,14 @@ type pipe struct {
 	done bool
 }
 
-// end makes the output end after Drain. What the pipe holds then is still read.
-func (p *pipe) end() { _ = p.f.SetReadDeadline(time.Now().Add(Drain)) }
+// NewPipe takes f over, which must be a pipe or a terminal in non-blocking mode.
+func NewPipe(f *os.File) *Pipe { return &Pipe{f: f} }
+
+// End makes the output end after Drain. What the pipe holds then is still read.
+func (p *Pipe) End() { _ = p.f.SetReadDeadline(time.Now().Add(Drain)) }
 
 // Read implements io.Reader. Only one goroutine may read.
-func (p *pipe) Read(b []byte) (int, error) {
+func (p *Pipe) Read(b []byte) (int, error) {
 	switch {
 	case p.done:
 		return 0, io.EOF
@@ -52,7 +55,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 }
 
 // readNow reads what is there without waiting.
-func (p *pipe) readNow(b []byte) (n int) {
+func (p *Pipe) readNow(b []byte) (n int) {
 	raw, err := p.f.SyscallConn()
 	if err != nil || len(b) == 0 {
 		return 0
@@ -67,18 +70,23 @@ func (p *pipe) readNow(b []byte) (n int) {
 	return max(n, 0)
 }
 
-func (p *pipe) finish() error {
+// Close closes it unread.
+func (p *Pipe) Close() error { return p.f.Close() }
+
+func (p *Pipe) finish() error {
 	p.done = true
 	_ = p.f.Close()
 	return io.EOF
 }
 
-// A typist writes to a terminal; closing it types the end of input.
-type typist struct{ f *os.File }
+// A Typist writes to a terminal; closing it types the end of input.
+type Typist struct{ File *os.File }
 
-func (t typist) Write(b []byte) (int, error) { return t.f.Write(b) }
+// Write implements io.Writer.
+func (t Typist) Write(b []byte) (int, error) { return t.File.Write(b) }
 
-func (t typist) Close() error {
-	_, err := t.f.Write([]byte{4})
+// Close types the end of input; the terminal stays open.
+func (t Typist) Close() error {
+	_, err := t.File.Write([]byte{4})
 	return err
 }

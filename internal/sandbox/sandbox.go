@@ -187,10 +187,12 @@ func (s CallSpec) Validate() error {
 	if strings.ContainsRune(s.Dir, 0) {
 		return invalid("the working directory contains a NUL byte")
 	}
-	return validEnv(s.Env)
+	return ValidEnv(s.Env)
 }
 
-func validEnv(env []string) error {
+// ValidEnv reports what makes entries of an environment impossible; its error wraps
+// ErrInvalid.
+func ValidEnv(env []string) error {
 	for _, e := range env {
 		name, _, ok := strings.Cut(e, "=")
 		if !ok || name == "" {

@@ -89,6 +89,42 @@ func (v *View) Find(dir, path string) (Tree, string, error) {
 	return Tree{}, "", fmt.Errorf("%w: %s is not in %s", ErrOutside, path, v.Workspace.Path)
 }
 
+// Dir returns where the session's commands see the directory dir, which must be in
+// a tree; a relative one is in the workspace.
+func (v *View) Dir(dir string) (string, error) {
+	tree, rel, err := v.Find("", dir)
+	if err != nil {
+		return "", err
+	}
+	info, err := tree.Root.Stat(rel)
+	if err != nil {
+		return "", fmt.Errorf("working directory %s: %w", dir, err)
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("working directory %s is not a directory", dir)
+	}
+	return filepath.Join(tree.Path, rel), nil
+}
+
+// SameDir reports an error unless root is dir, opened earlier; nil is any.
+func SameDir(root *os.Root, dir *os.File) error {
+	if dir == nil {
+		return nil
+	}
+	want, err := dir.Stat()
+	if err != nil {
+		return fmt.Errorf("look at the opened workspace: %w", err)
+	}
+	got, err := root.Stat(".")
+	if err != nil {
+		return fmt.Errorf("look at the workspace: %w", err)
+	}
+	if !os.SameFile(want, got) {
+		return fmt.Errorf("workspace %s was replaced by another directory", root.Name())
+	}
+	return nil
+}
+
 // Close closes both trees.
 func (v *View) Close() error {
 	var errs []error
