@@ -103,6 +103,17 @@ func TestAssembler_SkipsBrokenRunsAndBridgesThem(t *testing.T) {
 	require.Equal(t, []string{"whole", "whole", "whole", "whole"}, texts(t, fs))
 }
 
+func TestAssembler_NeverJoinsPiecesOfTwoRecords(t *testing.T) {
+	line := string(text("whole").Encode())
+	fs, bad := bus.Assemble([]*nats.Msg{
+		piece("rk.trace.s1.001", 3, 2, 2, "1/2", line[:20]),
+		// lost on the way: the second part and the first one of another record
+		piece("rk.trace.s1.001", 6, 3, 5, "2/2", line[20:]),
+	})
+	require.Zero(t, bad)
+	require.Empty(t, fs)
+}
+
 func TestLog_GoesOnAfterARunThatItsOwnerLeftUnfinished(t *testing.T) {
 	s := bustest.NewTCP(t)
 	b := s.Bus(t)

@@ -9,7 +9,10 @@
 //
 // All is in process and works inside a synctest bubble, where hours pass at once;
 // but a connection must not break inside one, because the client library shares
-// timers between bubbles when it reconnects. Use Cut and Restart outside.
+// timers between bubbles when it reconnects. Use Cut and Restart outside. What
+// streams in files hold does not age in a bubble as it should: the server compares
+// with a clock of its own, outside. Message windows, ack waits, leases and idle
+// queues do.
 //
 // # Invariants
 //
