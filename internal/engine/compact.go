@@ -13,6 +13,10 @@ const (
 	modeDiscard   = "discard"
 
 	maxFailedCompactions = 3 // in one task (L125)
+
+	// minCompared is the estimated size in tokens from which a summary has to be
+	// smaller than the context that it replaces.
+	minCompared = 1024
 )
 
 // checkpoint compacts after a committed turn whose calls are terminal, if a
@@ -120,7 +124,7 @@ func (r *run) summarize(input []protocol.Message, before int64) (summary string,
 func (r *run) askSummary(input []protocol.Message, before int64) (string, Outcome) {
 	r.from.Requests++
 	r.emit(protocol.RequestBegin{})
-	s := r.startStream(r.request(input, ""))
+	s := r.startStream(r.cfg.Model, r.request(input, ""))
 	var answer string
 	var called bool
 	o := r.listen(s, func(p protocol.Payload) {
@@ -140,10 +144,11 @@ func (r *run) askSummary(input []protocol.Message, before int64) (string, Outcom
 	if r.aborted && o.Status != protocol.Completed {
 		o.Status = protocol.Aborted
 	}
+	end := []protocol.Payload{protocol.RequestEnd{Status: o.Status}}
 	if o.Status == protocol.Completed && o.Usage != nil {
-		r.emit(r.usage(&o))
+		end = []protocol.Payload{r.usage(&o), end[0]}
 	}
-	r.emit(protocol.RequestEnd{Status: o.Status})
+	r.emit(end...) // one step (L043)
 	if o.Status != protocol.Completed {
 		return "", o
 	}
@@ -161,7 +166,7 @@ func summaryFault(summary string, called bool, before int64) string {
 		return "the summary request was answered with a tool call"
 	case summary == "":
 		return "the summary is empty"
-	case before > 0 && int64(len(summary))/4 >= before:
+	case len(summary)/4 >= minCompared && int64(len(summary))/4 >= before:
 		return "the summary is not smaller than the context"
 	}
 	return ""
@@ -203,6 +208,10 @@ func (r *run) reset(summary string) {
 
 // compactByHand is a manual compaction (L126, L127).
 func (r *run) compactByHand() {
+	if r.from.Task != nil {
+		r.goOnWith(r.from.Task)
+		return
+	}
 	r.emit(protocol.TaskBegin{TaskID: r.in.TaskID, Of: "compact", Options: r.in.Options, By: r.in.By})
 	status, cause := protocol.Completed, ""
 	if r.cfg.Mode == modeDiscard {

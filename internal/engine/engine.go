@@ -112,6 +112,9 @@ type Resume struct {
 	ContextTokens int64
 	Turns         int
 	Requests      int
+	// Task is a task that another process began: Run or Compact goes on with it
+	// instead of beginning one. nil when the session is idle.
+	Task *Task
 }
 
 // An Engine runs the tasks of one session, one at a time.
@@ -166,7 +169,7 @@ func (e *Engine) Abort(by string) bool {
 func (e *Engine) start(ctx context.Context, from Resume, in Input, steerable bool, body func(*run)) iter.Seq[protocol.Message] {
 	from.IDs = from.IDs.Clone()              // the model's goroutine writes them
 	from.History = slices.Clip(from.History) // the fold keeps appending to its own
-	box := newInbox(steerable)
+	box := newInbox(steerable, from.Task)
 	e.mu.Lock()
 	e.inbox = box
 	e.mu.Unlock()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 
 	"rookery/protocol"
@@ -20,8 +21,12 @@ type inbox struct {
 	queue     []protocol.SteeringQueued // announced, not yet delivered
 }
 
-func newInbox(steerable bool) *inbox {
-	return &inbox{notify: make(chan struct{}, 1), steerable: steerable}
+func newInbox(steerable bool, task *Task) *inbox {
+	b := &inbox{notify: make(chan struct{}, 1), steerable: steerable}
+	if task != nil {
+		b.queue = slices.Clone(task.Steering)
+	}
+	return b
 }
 
 func (b *inbox) steer(s protocol.SteeringQueued) bool {

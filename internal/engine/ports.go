@@ -74,6 +74,9 @@ type Call struct {
 	// Request is the number of the request in the session and Position the
 	// call's place in its reply, from 0; together they name the call.
 	Request, Position int
+	// Prior is the dispatch that another process recorded for the call; the
+	// executor learns its fate before it makes another attempt. nil for a new call.
+	Prior *protocol.CallDispatched
 }
 
 // An Output is what a call returned, notes included.

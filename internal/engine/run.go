@@ -70,6 +70,10 @@ func (r *run) close() {
 
 // task is the life of a prompt: begin, turns, end.
 func (r *run) task() {
+	if r.from.Task != nil {
+		r.goOnWith(r.from.Task)
+		return
+	}
 	r.deaf = true
 	input := r.begin("run")
 	for _, p := range r.in.Prompt {
@@ -77,12 +81,13 @@ func (r *run) task() {
 	}
 	r.deaf = false
 	r.hear()
-	for !r.gone {
-		next, more := r.step(input)
-		if !more {
-			return
-		}
-		input = next
+	r.work(input, true)
+}
+
+// work takes turn after turn while there is more to do.
+func (r *run) work(input []protocol.Message, more bool) {
+	for more && !r.gone {
+		input, more = r.step(input)
 	}
 }
 
@@ -119,8 +124,14 @@ func (r *run) step(input []protocol.Message) ([]protocol.Message, bool) {
 	if r.aborted {
 		return r.end(abortWith(protocol.AbortedByUser))
 	}
+	limit := r.maxTurns()
+	full := limit > 0 && r.turns >= limit
+	if full && r.from.Rotate {
+		return r.endAtCap(limit) // in the context that is closed (L130)
+	}
+	input = append(input, r.goOn()...)
 	input = append(input, r.steering()...)
-	if limit := r.maxTurns(); limit > 0 && r.turns >= limit {
+	if full {
 		return r.endAtCap(limit)
 	}
 	if r.aborted {
@@ -128,7 +139,12 @@ func (r *run) step(input []protocol.Message) ([]protocol.Message, bool) {
 	}
 	r.turns++
 	t := &turn{run: r, input: input}
-	if e := t.work(); e != nil {
+	return r.conclude(t, t.work(0))
+}
+
+// conclude goes on after a turn, or ends the task with it.
+func (r *run) conclude(t *turn, e *ending) ([]protocol.Message, bool) {
+	if e != nil {
 		return r.end(e)
 	}
 	return r.after(t)
@@ -149,15 +165,14 @@ func (r *run) after(t *turn) ([]protocol.Message, bool) {
 	case len(outputs) == 0 && r.box.closeIfEmpty():
 		return r.end(t.verdict())
 	case compacted:
-		return r.goOn(), true
+		return nil, true // the summary is the input (L120)
 	}
-	return outputs, true
+	return append(outputs, t.next...), true
 }
 
-// goOn opens the context after a compaction in mid-task; its summary is the input (L120).
+// goOn opens the context that is due after a compaction in mid-task.
 func (r *run) goOn() []protocol.Message {
-	r.hear()
-	if r.aborted {
+	if !r.from.Rotate {
 		return nil
 	}
 	r.deaf = true

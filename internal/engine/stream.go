@@ -17,12 +17,12 @@ type stream struct {
 }
 
 // startStream starts the model on one request.
-func (r *run) startStream(req Request) *stream {
+func (r *run) startStream(model Model, req Request) *stream {
 	s := &stream{messages: make(chan protocol.Payload), outcome: make(chan Outcome, 1), left: make(chan struct{})}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.outcome <- s.run(r.ctx, r.cfg.Model, req, r.over)
+		s.outcome <- s.run(r.ctx, model, req, r.over)
 	}()
 	r.working.Go(func() {
 		select {

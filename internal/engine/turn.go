@@ -14,6 +14,7 @@ type turn struct {
 	input []protocol.Message // original; no attempt changes it
 	sent  []protocol.Message // what the last attempt was sent
 	block protocol.Block     // of the failed attempts (L101)
+	next  []protocol.Message // delivered already for the turn behind this one
 
 	// Of the current attempt:
 	stream   *stream
@@ -26,27 +27,34 @@ type turn struct {
 	cut      bool // a call was cut by the length limit
 }
 
-// work makes attempts until one is committed and its calls are terminal. It
-// returns the task's ending when the turn is not committed.
-func (t *turn) work() *ending {
-	for n := 0; ; n++ {
+// work makes attempts, beginning with the n-th, until one is committed and its
+// calls are terminal. It returns the task's ending when the turn is not committed.
+func (t *turn) work(n int) *ending {
+	for ; ; n++ {
 		t.attempt()
-		if t.gone {
-			return &ending{}
+		if e, over := t.judge(n); over {
+			return e
 		}
-		t.settle()
-		switch status := t.outcome.Status; status {
-		case protocol.Completed:
-			return nil
-		case protocol.Aborted:
-			return abortWith(protocol.AbortedByUser)
-		case protocol.Timeout, protocol.Malformed:
-			if e := t.backoff(n, status); e != nil {
-				return e
-			}
-		default:
-			return failWith("llm request error: "+t.outcome.Message, t.outcome.Code)
-		}
+	}
+}
+
+// judge waits for the calls of the n-th attempt and says what follows from its
+// outcome: over with nil is a committed turn; not over is a further attempt.
+func (t *turn) judge(n int) (e *ending, over bool) {
+	if t.gone {
+		return &ending{}, true
+	}
+	t.settle()
+	switch status := t.outcome.Status; status {
+	case protocol.Completed:
+		return nil, true
+	case protocol.Aborted:
+		return abortWith(protocol.AbortedByUser), true
+	case protocol.Timeout, protocol.Malformed:
+		e = t.backoff(n, status)
+		return e, e != nil
+	default:
+		return failWith("llm request error: "+t.outcome.Message, t.outcome.Code), true
 	}
 }
 
@@ -59,7 +67,12 @@ func (t *turn) attempt() {
 	}
 	t.from.Requests++
 	t.emit(protocol.RequestBegin{})
-	t.stream = t.startStream(t.request(t.sent, t.in.Options.Thinking))
+	t.stream = t.startStream(t.cfg.Model, t.request(t.sent, t.in.Options.Thinking))
+	t.finishAttempt()
+}
+
+// finishAttempt takes the stream to its outcome and closes the request.
+func (t *turn) finishAttempt() {
 	t.loop(func() bool { return t.outcome != nil && (!t.aborted || t.running() == 0) })
 	if t.gone {
 		return
@@ -112,9 +125,14 @@ func (t *turn) settle() {
 	t.loop(func() bool { return t.running() == 0 })
 }
 
-// backoff tells of a failed attempt and waits before the next one (L098-L104).
+// backoff keeps a failed attempt for the next one's input and waits (L098-L104).
 func (t *turn) backoff(n int, status protocol.StopReason) *ending {
 	t.block.Attempt(t.reply, t.outputs())
+	return t.wait(n, status)
+}
+
+// wait is the pause behind the n-th attempt, or why there is no other.
+func (t *turn) wait(n int, status protocol.StopReason) *ending {
 	switch wait := max(time.Duration(n+1)*t.cfg.Backoff, t.outcome.RetryAfter); {
 	case n >= t.cfg.Reconnects:
 		return failWith(exhausted(status, t.cfg.Reconnects), t.outcome.Code)
@@ -164,10 +182,7 @@ func (t *turn) loop(done func() bool) {
 	for !t.gone && !done() {
 		t.watchAbort()
 		messages, outcome := t.stream.messages, t.stream.outcome
-		if t.asked != nil {
-			messages, outcome = nil, nil
-		}
-		if t.outcome != nil {
+		if t.asked != nil || t.outcome != nil {
 			messages, outcome = nil, nil
 		}
 		select {

@@ -55,15 +55,7 @@ func (a *approver) Approve(ctx context.Context, c engine.Call, ask func(engine.A
 // person waits for a decision. The rest of the model's reply is stored before
 // anybody is asked (barrier 6), so that a successor can go on from there.
 func (a *approver) person(ctx context.Context, c engine.Call, perm protocol.Permission, ask func(engine.Ask)) (engine.Verdict, error) {
-	rest, o, err := a.reply.current.rest(ctx, c.ToolCallID)
-	if err != nil {
-		return engine.Verdict{}, err
-	}
-	received := protocol.ReplyReceived{
-		Rest: rest, Usage: o.Usage, Estimated: o.Estimated, Reasoning: o.Reasoning,
-		Status: o.Status, Message: o.Message, Finish: o.Finish,
-	}
-	if err := a.session.say(ctx, received); err != nil {
+	if err := a.keepRest(ctx, c); err != nil {
 		return engine.Verdict{}, err
 	}
 	p := &pending{call: c, verdict: make(chan engine.Verdict, 1)}
@@ -89,4 +81,20 @@ func (a *approver) person(ctx context.Context, c engine.Call, perm protocol.Perm
 	case <-ctx.Done():
 		return engine.Verdict{}, context.Cause(ctx)
 	}
+}
+
+// keepRest records what is left of the reply behind a call. The reply of a task that
+// was taken over in the middle of it is recorded already.
+func (a *approver) keepRest(ctx context.Context, c engine.Call) error {
+	if a.reply.current == nil {
+		return nil
+	}
+	rest, o, err := a.reply.current.rest(ctx, c.ToolCallID)
+	if err != nil {
+		return err
+	}
+	return a.session.say(ctx, protocol.ReplyReceived{
+		Rest: rest, Usage: o.Usage, Estimated: o.Estimated, Reasoning: o.Reasoning,
+		Status: o.Status, Message: o.Message, Finish: o.Finish,
+	})
 }

@@ -24,9 +24,12 @@ type executor struct{ session *session }
 type dispatch struct {
 	s    *session
 	call engine.Call
+	tool protocol.Tool
 	id   string
-	dest bus.Destination
-	news chan bus.CallEvent // capacity 256; hearCall writes, the execution reads
+
+	attempt int
+	dest    bus.Destination
+	news    chan bus.CallEvent // capacity 256; hearCall writes, the execution reads
 
 	claim    *protocol.Claim
 	streamed int  // bytes of output that were handed on
@@ -58,22 +61,38 @@ func (x executor) Execute(ctx context.Context, c engine.Call, emit func(string))
 		return engine.Output{Text: protocol.NoteTooLarge, Stop: protocol.Failed}
 	}
 	tool := s.tool(c.Name)
+	if c.Prior != nil {
+		return x.resume(ctx, c, tool, emit)
+	}
+	return x.attempt(ctx, c, tool, 1, emit)
+}
+
+// attempt makes one dispatch and follows it to its end.
+func (x executor) attempt(ctx context.Context, c engine.Call, tool protocol.Tool, n int, emit func(string)) engine.Output {
+	s := x.session
+	d := s.newDispatch(c, tool, n, s.destination(tool))
+	defer d.forget()
+	if err := d.send(ctx); err != nil {
+		return d.unsent(ctx, err)
+	}
+	return d.await(ctx, emit)
+}
+
+func (s *session) newDispatch(c engine.Call, tool protocol.Tool, n int, dest bus.Destination) *dispatch {
 	d := &dispatch{
-		s: s, call: c, id: fmt.Sprintf("%d-%d-%d", c.Request, c.Position, 1),
-		dest: s.destination(tool), news: make(chan bus.CallEvent, 256),
+		s: s, call: c, tool: tool, attempt: n, id: fmt.Sprintf("%d-%d-%d", c.Request, c.Position, n),
+		dest: dest, news: make(chan bus.CallEvent, 256),
 	}
 	s.callsMu.Lock()
 	s.calls[d.id] = d
 	s.callsMu.Unlock()
-	defer func() {
-		s.callsMu.Lock()
-		delete(s.calls, d.id)
-		s.callsMu.Unlock()
-	}()
-	if err := d.send(ctx, tool); err != nil {
-		return d.unsent(ctx, err)
-	}
-	return d.await(ctx, emit)
+	return d
+}
+
+func (d *dispatch) forget() {
+	d.s.callsMu.Lock()
+	defer d.s.callsMu.Unlock()
+	delete(d.s.calls, d.id)
 }
 
 func (s *session) tool(name string) protocol.Tool {
@@ -93,16 +112,16 @@ func (s *session) destination(t protocol.Tool) bus.Destination {
 }
 
 // send stores the intent and then publishes the call (barrier 2).
-func (d *dispatch) send(ctx context.Context, tool protocol.Tool) error {
+func (d *dispatch) send(ctx context.Context) error {
 	s := d.s
-	err := s.keep(ctx, protocol.CallDispatched{ToolCallID: d.call.ToolCallID, Attempt: 1, Destination: d.dest.String()})
+	err := s.keep(ctx, protocol.CallDispatched{ToolCallID: d.call.ToolCallID, Attempt: d.attempt, Destination: d.dest.String()})
 	if err != nil {
 		return err
 	}
 	return s.h.bus.Dispatch(ctx, d.dest, protocol.Call{
 		Session: s.id, Dispatch: d.id, Key: fmt.Sprintf("%s/%d-%d", s.id, d.call.Request, d.call.Position),
 		ToolCallID: d.call.ToolCallID, Tool: d.call.Name, Arguments: d.call.Arguments,
-		Workspace: s.place, TimeoutMS: tool.TimeoutMS, MaxOutput: tool.MaxOutput, Epoch: s.trace.Epoch(),
+		Workspace: s.place, TimeoutMS: d.tool.TimeoutMS, MaxOutput: d.tool.MaxOutput, Epoch: s.trace.Epoch(),
 	})
 }
 

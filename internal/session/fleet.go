@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"rookery/internal/bus"
 	"rookery/protocol"
@@ -33,20 +32,6 @@ func (f *fleet) watch(context.Context) (stop func(), err error) {
 		f.beats[h.Worker] = h
 		f.mu.Unlock()
 	})
-}
-
-// alive reports whether the recorded owner can be reached; only a lease that is
-// gone, or nobody at its address, says no.
-func (f *fleet) alive(ctx context.Context, own protocol.Own) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	for range 2 {
-		err := f.bus.Ping(ctx, own.Node)
-		if !errors.Is(err, bus.ErrGone) {
-			return true
-		}
-	}
-	return false
 }
 
 // living returns the workers whose lease lives.

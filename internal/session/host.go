@@ -97,6 +97,7 @@ type Host struct {
 	bus   *bus.Bus
 	log   *slog.Logger
 	fleet *fleet
+	peers peers
 
 	ctx context.Context //nolint:containedctx // the extent of Run; handlers of the bus have none
 
@@ -141,11 +142,16 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 	}
 	defer stop()
 	var lease sync.WaitGroup
+	lctx, giveUp := context.WithCancel(context.WithoutCancel(ctx)) // outlives the sessions
+	defer giveUp()
 	lease.Go(func() {
-		if err := h.bus.KeepLease(ctx, bus.Lease{Kind: bus.LeaseOrchestrator, ID: h.cfg.Node, Boot: h.cfg.Boot}); err != nil && ctx.Err() == nil {
+		if err := h.bus.KeepLease(lctx, bus.Lease{Kind: bus.LeaseOrchestrator, ID: h.cfg.Node, Boot: h.cfg.Boot}); err != nil && lctx.Err() == nil {
 			h.log.WarnContext(ctx, "lease not kept", "err", err)
 		}
 	})
+	if !h.cfg.Private {
+		lease.Go(func() { h.watchPeers(ctx) })
+	}
 	if ready != nil {
 		ready()
 	}
@@ -155,11 +161,14 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 	h.mu.Unlock()
 	stop()
 	h.open.Wait()
+	giveUp()
 	lease.Wait()
 	return nil
 }
 
 // deliver gives a command to its session, opening it if need be.
+//
+//nolint:contextcheck // a session outlives the command that opens it
 func (h *Host) deliver(sid protocol.ID, verb protocol.Verb, cmd protocol.Command, respond func(protocol.Reply)) {
 	h.mu.Lock()
 	if h.stopping {

@@ -65,9 +65,10 @@ func (s *session) reopen(ctx context.Context, own protocol.Own) (protocol.Reply,
 	if st.Meta == nil {
 		return failed(protocol.ReplyTrace, fmt.Errorf("the trace of %s has no session_meta", s.id))
 	}
-	if st.Task != nil && own.Node != s.h.cfg.Node && s.h.fleet.alive(ctx, own) {
+	if st.Task != nil && own.Boot != s.h.cfg.Boot && !s.h.ownerGone(ctx, s.id, own) {
 		return protocol.Reply{Code: protocol.ReplyUse, Use: own.Node}, fmt.Errorf("owned by %s", own.Node)
 	}
+	s.previous = own
 	if err := json.Unmarshal(st.Meta.AgentState, &s.state); err != nil {
 		s.log.WarnContext(ctx, "agent_state of the trace not understood", "err", err)
 	}

@@ -122,6 +122,20 @@ func (r *rig) untilIdle(t *testing.T, sid protocol.ID) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
+const (
+	wait = 20 * time.Second
+	tick = 10 * time.Millisecond
+)
+
+func (r *rig) waitRequests(t *testing.T, m *script, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.requests) >= n
+	}, wait, tick)
+}
+
 func (r *rig) verify(t *testing.T, sid protocol.ID) {
 	t.Helper()
 	require.Empty(t, trace.Verify(r.records(t, sid), nil))
@@ -134,12 +148,13 @@ type worker struct {
 	mu    sync.Mutex
 	tools map[string]func(protocol.Call) string
 	runs  map[string]int
+	over  chan struct{} // closed when the test ends; stuck tools wait for it
 }
 
 func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 	t.Helper()
 	w := &worker{
-		bus: b, tools: map[string]func(protocol.Call) string{}, runs: map[string]int{},
+		bus: b, tools: map[string]func(protocol.Call) string{}, runs: map[string]int{}, over: make(chan struct{}),
 		info: protocol.WorkerInfo{Worker: id, Boot: protocol.Token(4), Host: "h", Pools: []protocol.ID{"default"}, Slots: 4, Sandbox: "none", Tools: []protocol.Tool{
 			{ToolSpec: protocol.ToolSpec{Name: "t", Description: "works"}, Workspace: true},
 			{ToolSpec: protocol.ToolSpec{Name: "look", Description: "looks"}, Workspace: true},
@@ -156,6 +171,7 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 	t.Cleanup(func() {
 		stop()
 		cancel()
+		close(w.over)
 		wg.Wait()
 	})
 	return w
@@ -199,6 +215,14 @@ func (w *worker) serve(ctx context.Context) {
 		_ = w.bus.PublishResult(ctx, d.Call.Session, d.Call.Dispatch, protocol.Result{
 			Worker: w.info.Worker, Boot: w.info.Boot, Output: out, StopReason: protocol.Completed,
 		})
+	}
+}
+
+// until waits for c, or the end of the test.
+func (w *worker) until(c <-chan struct{}) {
+	select {
+	case <-c:
+	case <-w.over:
 	}
 }
 

@@ -32,7 +32,9 @@ type session struct {
 	events chan any      // capacity 64; the engine's goroutines write in order, the owner reads
 	stored chan stored   // capacity 1; the appender writes, the owner reads
 	closed chan struct{} // closed by the owner when it takes nothing more
-	clerk  chan func(context.Context)
+
+	closeOnce func() // closes closed
+	clerk     chan func(context.Context)
 
 	trace  *bus.Log
 	fold   *trace.Fold
@@ -57,11 +59,12 @@ type session struct {
 	answers  map[string]protocol.Reply // of accepted commands, by id
 	pending  map[string]*pending       // approvals that a person must give
 	live     live
-	watching func()   // stops the subscription to results
-	serving  func()   // stops the subscription to commands
-	requests requests // figures for the usage ledger
-	prompt   int      // messages of the prompt that are not stored yet
-	task     string   // id of the task that began last
+	watching func()       // stops the subscription to results
+	serving  func()       // stops the subscription to commands
+	requests requests     // figures for the usage ledger
+	previous protocol.Own // who owned the session before
+	prompt   int          // messages of the prompt that are not stored yet
+	task     string       // id of the task that began last
 
 	abortStored bool
 
@@ -88,13 +91,15 @@ type agentState struct {
 func (a agentState) raw() json.RawMessage { return protocol.Encode(a) }
 
 func newSession(h *Host, id protocol.ID) *session {
-	return &session{
+	s := &session{
 		h: h, id: id, log: h.log.With("session", id),
 		orders: make(chan order, 64), events: make(chan any, 64), stored: make(chan stored, 1),
 		closed: make(chan struct{}), clerk: make(chan func(context.Context), 256),
 		fold: trace.NewFold(), waits: map[string][]waiter{}, answers: map[string]protocol.Reply{},
 		pending: map[string]*pending{}, calls: map[string]*dispatch{},
 	}
+	s.closeOnce = sync.OnceFunc(func() { close(s.closed) })
+	return s
 }
 
 // put hands an order to the owner; false when the session has ended.
@@ -117,7 +122,7 @@ func (s *session) run(ctx context.Context) {
 	defer s.h.forget(s)
 	first, ok := s.firstOrder(ctx)
 	if !ok {
-		close(s.closed)
+		s.closeOnce()
 		return
 	}
 	if reply, err := s.load(ctx, first); err != nil {
@@ -126,6 +131,11 @@ func (s *session) run(ctx context.Context) {
 	}
 	s.working.Go(s.doClerk)
 	s.log.InfoContext(ctx, "session opened", "epoch", s.trace.Epoch())
+	if err := s.takeOver(ctx); err != nil {
+		s.refuseAll(first, protocol.Reply{Code: protocol.ReplyWorkspace, Reason: err.Error()})
+		s.shut(ctx)
+		return
+	}
 	s.command(ctx, first)
 	s.serve(ctx)
 	s.shut(ctx)
@@ -143,7 +153,7 @@ func (s *session) firstOrder(ctx context.Context) (order, bool) {
 // refuseAll answers what came for a session that could not be opened.
 func (s *session) refuseAll(first order, reply protocol.Reply) {
 	s.h.forget(s)
-	close(s.closed)
+	s.closeOnce()
 	first.respond(reply)
 	for {
 		select {
@@ -214,11 +224,14 @@ func (s *session) shut(ctx context.Context) {
 		s.stop()
 	}
 	s.h.forget(s)
-	close(s.closed)
+	s.closeOnce()
 	s.drainStored()
 	s.failWaiters()
 	if s.watching != nil {
 		s.watching()
+	}
+	if s.fault == nil {
+		s.letGo()
 	}
 	close(s.clerk)
 	s.working.Wait()
@@ -302,9 +315,20 @@ func (s *session) later(f func(context.Context)) {
 }
 
 // enter writes the session's line of the directory.
-func (s *session) enter() {
+func (s *session) enter() { s.list(s.h.cfg.Node, s.stateNow()) }
+
+// letGo writes that nobody owns the session, so that a successor need not wait.
+func (s *session) letGo() {
+	state := protocol.StateIdle
+	if s.fold.State().Task != nil {
+		state = protocol.StateRunning
+	}
+	s.list("", state)
+}
+
+func (s *session) list(node protocol.ID, state protocol.State) {
 	e := protocol.Entry{
-		Session: s.id, State: s.stateNow(), Node: s.h.cfg.Node, Epoch: s.trace.Epoch(), Title: s.title,
+		Session: s.id, State: state, Node: node, Epoch: s.trace.Epoch(), Title: s.title,
 		At: time.Now().UTC().Format(time.RFC3339), Model: s.model.Name, Workspace: s.place,
 	}
 	s.later(func(ctx context.Context) {

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"rookery/internal/engine"
-	"rookery/internal/trace"
 	"rookery/protocol"
 )
 
@@ -59,23 +58,28 @@ func (s *session) assign(ctx context.Context) error {
 // begin starts the engine on a task.
 func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) error {
 	cmd.Options.Sandbox = s.state.Sandbox
-	eng, err := s.newEngine(ctx, cmd.Options)
-	if err != nil {
-		return err
-	}
-	tctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	in := engine.Input{TaskID: cmd.ID, By: cmd.By, Options: cmd.Options, Prompt: cleaned(cmd.Prompt)}
-	seq := eng.Run
-	if of == "compact" {
-		seq = eng.Compact
-	}
-	s.engine, s.stop = eng, stop
 	s.prompt = len(in.Prompt)
 	s.abortStored = false
 	if s.title == "" {
 		s.title = firstLine(in.Prompt)
 	}
-	messages := seq(tctx, resumeOf(s.fold), in)
+	return s.start(ctx, of, resumeOf(s.fold), in)
+}
+
+// start runs the engine in its own goroutine.
+func (s *session) start(ctx context.Context, of string, from engine.Resume, in engine.Input) error {
+	eng, err := s.newEngine(ctx, in.Options)
+	if err != nil {
+		return err
+	}
+	tctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	seq := eng.Run
+	if of == "compact" {
+		seq = eng.Compact
+	}
+	s.engine, s.stop = eng, stop
+	messages := seq(tctx, from, in)
 	s.working.Go(func() {
 		for m := range messages {
 			if s.tell(tctx, m) != nil {
@@ -124,16 +128,6 @@ func (s *session) meta(ctx context.Context) protocol.SessionMeta {
 		m.SystemPrompt = s.h.cfg.System(s.h.fleet.instructions(ctx, s.id, s.place))
 	}
 	return m
-}
-
-// resumeOf is what a run starts from.
-func resumeOf(f *trace.Fold) engine.Resume {
-	st := f.State()
-	return engine.Resume{
-		Context: st.Context, Rotate: st.Rotate, Summary: st.Summary,
-		History: st.History, Pending: st.Pending, IDs: st.IDs,
-		Usage: st.Usage, ContextTokens: st.ContextTokens, Turns: st.Turns, Requests: st.Requests,
-	}
 }
 
 // observe looks at each message before it is placed.

@@ -104,12 +104,4 @@ func aborted(input []protocol.Message, attempts []Attempt, current Attempt) []pr
 	return append(outputs, images...)
 }
 
-func addAttempt(b *protocol.Block, a Attempt) {
-	var outputs []protocol.Message
-	for _, c := range a.Calls {
-		if c.Output != nil {
-			outputs = append(outputs, *c.Output)
-		}
-	}
-	b.Attempt(a.Reply, outputs)
-}
+func addAttempt(b *protocol.Block, a Attempt) { b.Attempt(a.Reply, a.Outputs()) }

@@ -46,12 +46,14 @@ type Task struct {
 	// AbortRequested and Aborted tell of an accepted abort and of its last word.
 	AbortRequested *protocol.AbortRequested
 	Aborted        *protocol.Abort
-	// Requested is true while a request has begun and not ended; Began that the
-	// task has made one at all.
-	Requested bool
-	Began     bool
-	// Last is the status of the last ended request of the open turn.
-	Last protocol.StopReason
+	// Prompted says that the prompt was stored, Denied that a call was denied
+	// because nobody could be asked.
+	Prompted, Denied bool
+	// Open says that a turn has begun which no other has followed; Requested that
+	// its request has not ended. Last is the status of its last ended request,
+	// Lost that this one ended with its orchestrator.
+	Open, Requested, Lost bool
+	Last                  protocol.StopReason
 	// Input is the open turn's original input; Attempts its failed attempts;
 	// Reply and Calls the running or committed one.
 	Input    []protocol.Message
@@ -62,8 +64,12 @@ type Task struct {
 	Next []protocol.Message
 	// Received is what was left of the reply when a person began to be asked.
 	Received *protocol.ReplyReceived
-	// Compaction is one that has begun and not ended.
-	Compaction *protocol.CompactionBegin
+	// Compaction is one that has begun and not ended; CompactionRequest says that
+	// its request has not, either. Compacted is one that has ended with no turn
+	// since, Final that the turn before it made no call.
+	Compaction        *protocol.CompactionBegin
+	CompactionRequest bool
+	Compacted, Final  bool
 	// FailedCompactions counts those of this task.
 	FailedCompactions int
 	// Takeovers counts those of the running request.
@@ -76,6 +82,19 @@ type Task struct {
 type Attempt struct {
 	Reply []protocol.Message
 	Calls []*Call
+	// Lost marks one that ended with its orchestrator and does not count (L099).
+	Lost bool
+}
+
+// Outputs returns the recorded outputs, in call order.
+func (a Attempt) Outputs() []protocol.Message {
+	var ms []protocol.Message
+	for _, c := range a.Calls {
+		if c.Output != nil {
+			ms = append(ms, *c.Output)
+		}
+	}
+	return ms
 }
 
 // A Call is a completed tool call and what is known of it.
@@ -101,6 +120,7 @@ type Fold struct {
 	compaction  *protocol.CompactionBegin
 	answer      string // the text of the compaction's last request
 	answered    string // … once that request had completed
+	asking      bool   // the compaction's request has begun and not ended
 	compacted   bool   // a compaction completed and no turn since
 	interrupted bool   // an abort follows the open turn
 
@@ -120,7 +140,9 @@ type turn struct {
 	request   int
 	next      []protocol.Message // user-side messages for the next input, outputs apart
 	received  *protocol.ReplyReceived
+	emitted   int // of what was left then
 	takeovers int
+	lost      bool // a takeover found the request open
 }
 
 // NewFold returns the fold of an empty trace.
@@ -205,6 +227,9 @@ func (f *Fold) enter(p protocol.SessionMeta) {
 	f.s.Turns, f.s.ContextTokens = 0, 0
 	f.open = turn{}
 	f.s.Pending = nil
+	if f.task != nil {
+		f.task.Compacted = false
+	}
 }
 
 // begin opens a request: of a compaction, a further attempt of the open turn, or a
@@ -212,12 +237,12 @@ func (f *Fold) enter(p protocol.SessionMeta) {
 func (f *Fold) begin() {
 	f.s.Requests++
 	if f.compaction != nil {
-		f.answer = ""
+		f.answer, f.asking = "", true
 		return
 	}
 	f.compacted = false
 	if f.open.begun && f.retrying() && len(f.open.next) == 0 {
-		f.open.requested, f.open.request, f.open.received = true, f.s.Requests, nil
+		f.open.requested, f.open.request, f.open.received, f.open.lost = true, f.s.Requests, nil, false
 		return
 	}
 	input := f.input()
@@ -226,7 +251,7 @@ func (f *Fold) begin() {
 	f.interrupted = false
 	if f.task != nil {
 		f.task.Turns++
-		f.task.Began = true
+		f.task.Compacted = false
 	}
 }
 
@@ -237,6 +262,7 @@ func (f *Fold) retrying() bool {
 // end closes a request. A completed one commits its turn (L155).
 func (f *Fold) end(status protocol.StopReason) {
 	if f.compaction != nil {
+		f.asking = false
 		if status == protocol.Completed {
 			f.answered = f.answer
 		}
@@ -254,6 +280,7 @@ func (f *Fold) end(status protocol.StopReason) {
 		f.s.Turns++
 		o.takeovers = 0
 	case protocol.Timeout, protocol.Malformed:
+		o.current.Lost = o.lost
 		o.attempts = append(o.attempts, o.current)
 		o.current = Attempt{}
 	case protocol.Failed, protocol.Aborted:
@@ -273,6 +300,9 @@ func (f *Fold) content(m protocol.Message) {
 		return
 	}
 	if userSide(m.Payload) {
+		if f.task != nil {
+			f.task.Prompted = true
+		}
 		f.delivered(m.Payload)
 		f.open.next = append(f.open.next, m)
 		return
@@ -283,6 +313,7 @@ func (f *Fold) content(m protocol.Message) {
 		}
 		return
 	}
+	f.open.emitted++
 	cur := &f.open.current
 	cur.Reply = append(cur.Reply, m)
 	if tc, ok := m.Payload.(protocol.ToolCall); ok && tc.StopReason == protocol.Completed {
@@ -333,7 +364,9 @@ func (f *Fold) event(m protocol.Message) {
 		f.decisions[p.ToolCallID] = decision{p, m.Timestamp}
 		if c := f.call(p.ToolCallID); c != nil && c.Decision == nil {
 			c.Decision = &p
-			f.open.received = nil
+		}
+		if f.task != nil && p.Decision == protocol.Deny && (p.By == "policy" || p.By == "timeout") {
+			f.task.Denied = true
 		}
 	case protocol.ApprovalRequest:
 		if c := f.call(p.ToolCallID); c != nil {
@@ -348,10 +381,11 @@ func (f *Fold) event(m protocol.Message) {
 			c.Fate = &p
 		}
 	case protocol.ReplyReceived:
-		f.open.received = &p
+		f.open.received, f.open.emitted = &p, 0
 	case protocol.Takeover:
 		if f.open.requested && f.open.received == nil {
 			f.open.takeovers++
+			f.open.lost = true
 		}
 	case protocol.SteeringQueued:
 		f.known[p.SteerID] = true
@@ -384,7 +418,7 @@ func (f *Fold) endCompaction(status protocol.StopReason) {
 		return
 	}
 	mode := f.compaction.Mode
-	f.compaction = nil
+	f.compaction, f.asking = nil, false
 	if status != protocol.Completed {
 		if f.task != nil && status == protocol.Failed {
 			f.task.FailedCompactions++
@@ -394,6 +428,9 @@ func (f *Fold) endCompaction(status protocol.StopReason) {
 	f.s.Summary = ""
 	if mode != "discard" {
 		f.s.Summary = protocol.ExtractSummary(f.answered)
+	}
+	if f.task != nil {
+		f.task.Compacted, f.task.Final = true, len(f.open.current.Calls) == 0
 	}
 	f.s.History, f.s.Pending, f.open = nil, nil, turn{}
 	f.s.Turns, f.s.ContextTokens = 0, 0
@@ -408,13 +445,28 @@ func (f *Fold) State() State {
 	if f.task != nil {
 		t := *f.task
 		o := f.open
-		t.Requested, t.Last = o.requested, o.status
+		t.Open, t.Requested, t.Last = o.begun, o.requested, o.status
 		t.Input, t.Attempts, t.Reply, t.Calls = o.input, o.attempts, o.current.Reply, o.current.Calls
-		t.Next, t.Received, t.Takeovers = o.next, o.received, o.takeovers
-		t.Compaction = f.compaction
+		t.Next, t.Received, t.Takeovers = o.next, o.left(), o.takeovers
+		t.Compaction, t.CompactionRequest = f.compaction, f.asking
+		if n := len(t.Attempts); !t.Requested && f.retrying() && n > 0 {
+			last := t.Attempts[n-1] // whose calls may still run
+			t.Attempts, t.Reply, t.Calls, t.Lost = t.Attempts[:n-1], last.Reply, last.Calls, last.Lost
+		}
 		s.Task = &t
 	}
 	return s
+}
+
+// left is what of a reply that had come when a person began to be asked is not
+// recorded yet.
+func (o *turn) left() *protocol.ReplyReceived {
+	if o.received == nil {
+		return nil
+	}
+	left := *o.received
+	left.Rest = left.Rest[min(o.emitted, len(left.Rest)):]
+	return &left
 }
 
 // Compactability says whether a compaction by hand has something to do (L128):

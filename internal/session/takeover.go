@@ -1,0 +1,162 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"rookery/internal/bus"
+	"rookery/internal/engine"
+	"rookery/internal/trace"
+	"rookery/protocol"
+)
+
+// takeOver goes on with a task whose owner is gone (the takeover table).
+func (s *session) takeOver(ctx context.Context) error {
+	st := s.fold.State()
+	if st.Task == nil {
+		return nil
+	}
+	if err := s.prepare(ctx, protocol.SessionOptions{}); err != nil {
+		return err
+	}
+	s.record(protocol.New(protocol.Takeover{
+		From: string(s.previous.Node), To: string(s.h.cfg.Node), Epoch: s.trace.Epoch(),
+	}))
+	s.task = st.Task.TaskID
+	s.abortStored = st.Task.AbortRequested != nil
+	in := engine.Input{TaskID: st.Task.TaskID, Options: st.Task.Options}
+	s.log.InfoContext(ctx, "task taken over", "task", in.TaskID, "from", s.previous.Node)
+	if err := s.start(ctx, st.Task.Of, resumeOf(s.fold), in); err != nil {
+		return err
+	}
+	s.enter()
+	return nil
+}
+
+// resumeOf is what a run starts from.
+func resumeOf(f *trace.Fold) engine.Resume {
+	st := f.State()
+	return engine.Resume{
+		Context: st.Context, Rotate: st.Rotate, Summary: st.Summary,
+		History: st.History, Pending: st.Pending, IDs: st.IDs,
+		Usage: st.Usage, ContextTokens: st.ContextTokens, Turns: st.Turns, Requests: st.Requests,
+		Task: taskOf(st.Task),
+	}
+}
+
+// taskOf is what a successor knows of a running task.
+func taskOf(t *trace.Task) *engine.Task {
+	if t == nil {
+		return nil
+	}
+	k := &engine.Task{
+		TaskBegin: t.TaskBegin, Turns: t.Turns, FailedCompactions: t.FailedCompactions, Denied: t.Denied,
+		Steering: t.Steering, AbortRequested: t.AbortRequested, Aborted: t.Aborted, CapNote: t.CapNote,
+		Compaction: t.Compaction, CompactionRequest: t.CompactionRequest, Compacted: t.Compacted, Final: t.Final,
+		Prompted: t.Prompted,
+	}
+	if !t.Open {
+		return k
+	}
+	k.Turn = &engine.Turn{
+		Input: t.Input, Requested: t.Requested, Status: t.Last, Lost: t.Lost, Reply: t.Reply,
+		Received: t.Received, Takeovers: t.Takeovers, Next: t.Next,
+	}
+	for _, a := range t.Attempts {
+		k.Turn.Attempts = append(k.Turn.Attempts, engine.Attempt{Reply: a.Reply, Outputs: a.Outputs(), Lost: a.Lost})
+	}
+	for _, c := range t.Calls {
+		k.Turn.Calls = append(k.Turn.Calls, engine.OpenCall{
+			Call:     engine.Call{ToolCall: c.ToolCall, Request: c.Request, Position: c.Position, Prior: c.Dispatched},
+			Decision: c.Decision, Output: c.Output,
+		})
+	}
+	return k
+}
+
+// resume learns the fate of a dispatch that another process made: its result, its
+// claimant, or that nobody can take it any more and a new attempt may be made.
+func (x executor) resume(ctx context.Context, c engine.Call, tool protocol.Tool, emit func(string)) engine.Output {
+	s := x.session
+	dest, err := bus.ParseDestination(c.Prior.Destination)
+	if err != nil {
+		return engine.Output{Text: protocol.NoteError(err.Error()), Stop: protocol.Failed}
+	}
+	d := s.newDispatch(c, tool, c.Prior.Attempt, dest)
+	defer d.forget()
+	d.gap = true // what was streamed before is not known
+	if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+		return d.interrupted(emit)
+	}
+	if r := d.resync(ctx); r != nil {
+		return d.output(r)
+	}
+	if d.claim != nil {
+		return d.await(ctx, emit)
+	}
+	if err := s.keep(ctx, protocol.CallFate{ToolCallID: c.ToolCallID, Fate: "retried"}); err != nil {
+		return d.unsent(ctx, err)
+	}
+	if !d.revoke(ctx, "takeover") {
+		return d.await(ctx, emit) // a worker was faster, or it is not known yet
+	}
+	return x.attempt(ctx, c, tool, c.Prior.Attempt+1, emit)
+}
+
+// ownerGone reports that a recorded owner does not run any more: it let go of the
+// session, its node lives again as another process, or nobody is at its address,
+// twice. After a broker restart the last proves nothing for the life of a lease, so
+// ownerGone waits that long for an answer unless it knew the node before.
+func (h *Host) ownerGone(ctx context.Context, sid protocol.ID, own protocol.Own) bool {
+	ctx, cancel := context.WithTimeout(ctx, bus.LeaseTTL+5*time.Second)
+	defer cancel()
+	for missed := 0; ; {
+		if h.released(ctx, sid, own) || h.otherBoot(ctx, own) {
+			return true
+		}
+		pctx, stop := context.WithTimeout(ctx, 2*time.Second)
+		err := h.bus.Ping(pctx, own.Node)
+		stop()
+		switch {
+		case err == nil:
+			return false
+		case errors.Is(err, bus.ErrGone):
+			missed++
+		}
+		if missed >= 2 && (h.knew(own.Node) || h.settled()) {
+			return true
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return false
+		}
+	}
+}
+
+// settled reports that this process has been connected for the life of a lease:
+// whoever has not come back by now is gone.
+func (h *Host) settled() bool {
+	link := h.bus.Link()
+	return link.Up && time.Since(link.Since) >= bus.LeaseTTL
+}
+
+// released reports that the owner said that it let go.
+func (h *Host) released(ctx context.Context, sid protocol.ID, own protocol.Own) bool {
+	e, err := h.bus.Session(ctx, sid)
+	return err == nil && e.Epoch == own.Epoch && e.Node == ""
+}
+
+// otherBoot reports that the node lives again as another process: then the owner,
+// which was the one before, is gone.
+func (h *Host) otherBoot(ctx context.Context, own protocol.Own) bool {
+	leases, err := h.bus.Leases(ctx)
+	if err != nil {
+		return false
+	}
+	for _, l := range leases {
+		if l.Kind == bus.LeaseOrchestrator && l.ID == own.Node {
+			return l.Boot != own.Boot
+		}
+	}
+	return false
+}

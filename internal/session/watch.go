@@ -1,0 +1,181 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rookery/internal/bus"
+	"rookery/protocol"
+)
+
+const pingEvery = 250 * time.Millisecond
+
+// peers are the other orchestrators as this one has seen them. A node counts as
+// known once it answered, or its lease was seen, on the present connection.
+type peers struct {
+	mu    sync.Mutex
+	boots map[protocol.ID]string
+	since time.Time // of the connection that they were seen on
+}
+
+func (p *peers) seen(id protocol.ID, boot string, link time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.since.Equal(link) {
+		p.boots, p.since = map[protocol.ID]string{}, link
+	}
+	p.boots[id] = boot
+}
+
+func (p *peers) gone(id protocol.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.boots, id)
+}
+
+// before returns the one that comes ahead of self in hashed order: whoever watches
+// it is its successor.
+func (p *peers) before(self protocol.ID) (protocol.ID, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ring := []protocol.ID{self}
+	for id := range p.boots {
+		if id != self {
+			ring = append(ring, id)
+		}
+	}
+	if len(ring) < 2 {
+		return "", false
+	}
+	slices.SortFunc(ring, func(a, b protocol.ID) int {
+		if x, y := hash(a), hash(b); x != y {
+			if x < y {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(string(a), string(b))
+	})
+	i := slices.Index(ring, self)
+	return ring[(i+len(ring)-1)%len(ring)], true
+}
+
+func hash(id protocol.ID) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return h.Sum64()
+}
+
+// knew reports whether the node was seen alive on the present connection.
+func (h *Host) knew(id protocol.ID) bool {
+	link := h.bus.Link()
+	h.peers.mu.Lock()
+	defer h.peers.mu.Unlock()
+	_, ok := h.peers.boots[id]
+	return ok && h.peers.since.Equal(link.Since)
+}
+
+// watchPeers notices orchestrators that are gone and takes their sessions over. A
+// private orchestrator serves its own sessions only and watches nobody.
+func (h *Host) watchPeers(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			_ = h.bus.WatchLeases(ctx, func(l bus.Lease, alive bool) { h.hearLease(ctx, l, alive) })
+			sleep(ctx, time.Second)
+		}
+	})
+	wg.Go(func() { h.pingPeers(ctx) })
+	wg.Wait()
+}
+
+func (h *Host) hearLease(ctx context.Context, l bus.Lease, alive bool) {
+	if l.Kind != bus.LeaseOrchestrator || l.ID == h.cfg.Node {
+		return
+	}
+	if alive {
+		h.peers.seen(l.ID, l.Boot, h.bus.Link().Since)
+		return
+	}
+	h.open.Go(func() { h.inherit(ctx, l.ID) })
+}
+
+// pingPeers asks the predecessor every 250 ms; nobody there, twice, is its end.
+func (h *Host) pingPeers(ctx context.Context) {
+	missed := 0
+	var last protocol.ID
+	for sleep(ctx, pingEvery) {
+		id, ok := h.peers.before(h.cfg.Node)
+		if !ok {
+			continue
+		}
+		if id != last {
+			last, missed = id, 0
+		}
+		pctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := h.bus.Ping(pctx, id)
+		cancel()
+		if !errors.Is(err, bus.ErrGone) {
+			missed = 0
+			continue
+		}
+		if missed++; missed >= 2 && h.knew(id) {
+			missed = 0
+			h.inherit(ctx, id)
+			h.peers.gone(id)
+		}
+	}
+}
+
+// inherit opens the running sessions of a node that is gone. Whether it really is,
+// each session asks again before it is taken.
+func (h *Host) inherit(ctx context.Context, node protocol.ID) {
+	h.log.InfoContext(ctx, "orchestrator is gone", "node", node)
+	for e, err := range h.bus.Sessions(ctx) {
+		if err != nil {
+			h.log.WarnContext(ctx, "directory not read", "err", err)
+			return
+		}
+		if (e.Node == node || e.Node == "") && e.State != protocol.StateIdle {
+			h.open.Go(func() { h.adopt(ctx, e.Session) })
+		}
+	}
+}
+
+// adopt opens a session that somebody must own, and tries again while that fails:
+// its worker or the broker may be on the way back. Another owner is an end, too.
+func (h *Host) adopt(ctx context.Context, sid protocol.ID) {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		answer := make(chan protocol.Reply, 1)
+		h.deliver(sid, protocol.VerbStatus, protocol.Command{ID: protocol.Token(8)}, func(r protocol.Reply) { answer <- r })
+		select {
+		case r := <-answer:
+			if r.Code.Accepted() || r.Code == protocol.ReplyUse || r.Code == protocol.ReplyModel || r.Code == protocol.ReplyTrace {
+				return
+			}
+			h.log.InfoContext(ctx, "session not taken over yet", "session", sid, "why", r.Reason)
+		case <-ctx.Done():
+			return
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// sleep waits for d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
