@@ -98,7 +98,7 @@ func again(err error) bool {
 }
 
 func (l Local) attempt(ctx context.Context, p place) (*bus.Bus, error) {
-	r, err := p.read()
+	_, err := p.read()
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && free(p.store):
 		if err := l.start(ctx, p); err != nil && !errors.Is(err, errRunning) {
@@ -113,7 +113,8 @@ func (l Local) attempt(ctx context.Context, p place) (*bus.Bus, error) {
 	}
 	// A broker that is about to end removes the file first and looks for clients
 	// then; so either it has seen us, or we see that the file is gone.
-	if r, err = p.read(); err != nil {
+	r, err := p.read()
+	if err != nil {
 		b.Close()
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errEnded

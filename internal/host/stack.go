@@ -1,10 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"rookery/internal/bus"
@@ -107,18 +109,11 @@ func (s *Stack) start(ctx context.Context, name string, run func(ctx context.Con
 		return r, nil
 	case <-r.done:
 		end()
-		return r, errors.Join(r.err, errNotServing(name, r.err))
+		return r, cmp.Or(r.err, fmt.Errorf("%s ended before it served", name))
 	case <-ctx.Done():
 		_ = r.close()
 		return nil, fmt.Errorf("start the %s: %w", name, context.Cause(ctx))
 	}
-}
-
-func errNotServing(name string, err error) error {
-	if err != nil {
-		return nil
-	}
-	return fmt.Errorf("%s ended before it served", name)
 }
 
 // close ends the role and waits for it.
@@ -137,8 +132,8 @@ func (s *Stack) Stop() {
 	s.stop.Do(func() {
 		_ = s.orchestrator.close()
 		_ = s.worker.close()
-		for i := len(s.release) - 1; i >= 0; i-- {
-			s.release[i]()
+		for _, release := range slices.Backward(s.release) {
+			release()
 		}
 	})
 }

@@ -48,10 +48,10 @@ func count(t *testing.T, c *client.Client, s *host.Stack, dir string) (protocol.
 	var end protocol.TaskEnd
 	for e, err := range c.Follow(ctx, task, nil) {
 		require.NoError(t, err)
-		switch p := e.Message.Payload.(type) {
-		case protocol.Text:
+		if p, ok := e.Message.Payload.(protocol.Text); ok {
 			said = p.Text
-		case protocol.TaskEnd:
+		}
+		if p, ok := e.Message.Payload.(protocol.TaskEnd); ok {
 			end = p
 		}
 	}

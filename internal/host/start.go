@@ -42,8 +42,7 @@ func starter() func(error) {
 	return func(err error) {
 		a := answer{OK: err == nil}
 		if err != nil {
-			var known *BrokerError
-			if errors.As(err, &known) {
+			if known, ok := errors.AsType[*BrokerError](err); ok {
 				err = known.Err // the starter says the rest
 			}
 			a.Code, a.Text = codeOf(err), err.Error()

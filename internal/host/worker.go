@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
+	"time"
 
 	"rookery/internal/bus"
 	"rookery/internal/config"
@@ -43,8 +45,10 @@ func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config,
 		wg.Go(func() {
 			select {
 			case <-w.SignedOn():
-				ready()
 			case <-ctx.Done():
+			}
+			if leased(ctx, b, w) {
+				ready()
 			}
 		})
 		defer wg.Wait()
@@ -52,6 +56,23 @@ func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config,
 		return w.Run(ctx)
 	})
 	return err
+}
+
+// leased waits for the worker's lease, without which nobody gives it a session.
+func leased(ctx context.Context, b *bus.Bus, w *worker.Worker) bool {
+	for ctx.Err() == nil {
+		leases, err := b.Leases(ctx)
+		if err == nil && slices.ContainsFunc(leases, func(l bus.Lease) bool {
+			return l.Kind == bus.LeaseWorker && l.ID == w.ID() && l.Boot == w.Boot()
+		}) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lockPoll):
+		}
+	}
+	return false
 }
 
 func (s *Stack) workerConfig(b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) (worker.Config, error) {

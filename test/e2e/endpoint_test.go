@@ -19,6 +19,6 @@ func says(text string) []llmtest.Step {
 }
 
 // calls replies with one exec_command.
-func calls(id, command string) []llmtest.Step {
-	return []llmtest.Step{llmtest.Call(id, "exec_command", string(arguments(map[string]string{"cmd": command}))), llmtest.Usage(10, 5)}
+func calls(command string) []llmtest.Step {
+	return []llmtest.Step{llmtest.Call("a", "exec_command", string(arguments(map[string]string{"cmd": command}))), llmtest.Usage(10, 5)}
 }

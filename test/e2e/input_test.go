@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,25 +32,16 @@ func (w *world) check(c typed) {
 		w.env[k] = v
 		defer delete(w.env, k)
 	}
-	cmd := exec.Command(filepath.Join(binaries, "rookery"), c.args...) //nolint:noctx,gosec // end kills it
+	cmd := exec.Command(filepath.Join(binaries, "rookery"), c.args...)
 	p := w.spawn(cmd, strings.NewReader(c.stdin))
 	require.Equal(w.t, c.exit, p.wait(), "%s\nstdout:\n%s\nstderr:\n%s", p.name, tail(p.stdout.String()), p.stderr)
 	require.Contains(w.t, p.stderr.String(), c.says, p.name)
-	if !hasJSON(c.args) {
+	if !slices.Contains(c.args, "--json") {
 		require.Empty(w.t, p.stdout.String(), p.name)
 		return
 	}
 	e := end(w.t, messages(w.t, p.stdout.String()))
 	require.Equal(w.t, c.exit, protocol.ExitCode(e.Status, e.Code), "%+v", e)
-}
-
-func hasJSON(args []string) bool {
-	for _, a := range args {
-		if a == "--json" {
-			return true
-		}
-	}
-	return false
 }
 
 func TestInput_WhatCanBeSeenBeforehandMakesNothing(t *testing.T) {
@@ -136,7 +128,7 @@ func TestInput_AnOpenStdinHoldsNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Close()
 	defer wr.Close()
-	p := w.spawn(exec.Command(filepath.Join(binaries, "rookery"), "run", "-m", "demo", "--approve", "allow-all", "list files"), r) //nolint:noctx,gosec // end kills it
+	p := w.spawn(exec.Command(filepath.Join(binaries, "rookery"), "run", "-m", "demo", "--approve", "allow-all", "list files"), r)
 	require.Equal(t, protocol.ExitOK, p.wait(), p.stderr)
 	w.verify(w.session("list files"))
 }
@@ -150,13 +142,13 @@ func TestExit_TellsHowTheTaskEnded(t *testing.T) {
 		exit    int
 	}{
 		"completed":    {replies: [][]llmtest.Step{says("done")}, exit: protocol.ExitOK},
-		"denied":       {replies: [][]llmtest.Step{calls("a", "true"), says("so be it")}, exit: protocol.ExitDenied},
-		"turn limit":   {replies: [][]llmtest.Step{calls("a", "true")}, args: []string{"--approve", "allow-all", "--max-turns", "1"}, exit: protocol.ExitMaxTurns},
+		"denied":       {replies: [][]llmtest.Step{calls("true"), says("so be it")}, exit: protocol.ExitDenied},
+		"turn limit":   {replies: [][]llmtest.Step{calls("true")}, args: []string{"--approve", "allow-all", "--max-turns", "1"}, exit: protocol.ExitMaxTurns},
 		"bad key":      {replies: [][]llmtest.Step{{llmtest.Status(401, `{"error":{"message":"no"}}`)}}, exit: protocol.ExitModel},
 		"bad request":  {replies: [][]llmtest.Step{{llmtest.Status(400, `{"error":{"message":"no"}}`)}}, exit: protocol.ExitFailed},
 		"timeout":      {replies: [][]llmtest.Step{{llmtest.Text("a"), llmtest.Stall()}}, args: []string{"--timeout", "1s"}, exit: protocol.ExitTimeout},
 		"interrupted":  {replies: [][]llmtest.Step{{llmtest.Text("started"), llmtest.Stall()}}, signal: syscall.SIGINT, exit: protocol.ExitAborted},
-		"tool aborted": {replies: [][]llmtest.Step{calls("a", "echo started; sleep 600")}, args: []string{"--approve", "allow-all"}, signal: syscall.SIGINT, exit: protocol.ExitAborted},
+		"tool aborted": {replies: [][]llmtest.Step{calls("echo started; sleep 600")}, args: []string{"--approve", "allow-all"}, signal: syscall.SIGINT, exit: protocol.ExitAborted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

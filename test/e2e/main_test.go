@@ -38,7 +38,7 @@ func withBinaries(run func() int) (code int, err error) {
 	var wg sync.WaitGroup
 	for name, pkg := range programs {
 		wg.Go(func() {
-			out, err := exec.Command("go", "build", "-o", filepath.Join(dir, name), pkg).CombinedOutput() //nolint:noctx // the tests' own bound
+			out, err := exec.Command("go", "build", "-o", filepath.Join(dir, name), pkg).CombinedOutput()
 			if err != nil {
 				err = fmt.Errorf("build %s: %w\n%s", name, err, out)
 			}

@@ -41,7 +41,7 @@ func TestRun_InACommandSubstitutionEnds(t *testing.T) {
 	w.file("README.md", text)
 	script := fmt.Sprintf(`exec 7>&1; out=$(%s run -q -m demo --approve allow-all "count the words in README.md"); echo "[$out]"`,
 		filepath.Join(binaries, "rookery"))
-	p := w.spawn(exec.Command("sh", "-c", script), nil) //nolint:noctx,gosec // end kills it
+	p := w.spawn(exec.Command("sh", "-c", script), nil)
 	// Were a descriptor left to the broker, the wait for the output's end would fail.
 	require.Equal(t, protocol.ExitOK, p.wait(), p.stderr)
 	require.Contains(t, p.stdout.String(), strconv.Itoa(len(strings.Fields(text))))
@@ -66,7 +66,7 @@ func TestRun_BrokerKilledBetweenTwoRuns(t *testing.T) {
 func TestRun_BrokerKilledDuringARun(t *testing.T) {
 	w := newWorld(t)
 	s := w.endpoint()
-	s.Reply(calls("a", "echo before")...)
+	s.Reply(calls("echo before")...)
 	s.Reply(llmtest.Text("one "), llmtest.Hold("killed"), llmtest.Text("two"), llmtest.Usage(10, 5))
 	p := w.start("rookery", "run", "--json", "--approve", "allow-all", "go on whatever happens")
 	p.says(`one `)
@@ -124,7 +124,7 @@ func TestRun_FiftyTurnsOfParallelCalls(t *testing.T) {
 func TestRun_ContinueHasItsHistory(t *testing.T) {
 	w := newWorld(t)
 	s := w.endpoint()
-	s.Reply(calls("a", "echo the pebble is green")...)
+	s.Reply(calls("echo the pebble is green")...)
 	s.Reply(says("It is green.")...)
 	w.ok("run", "--approve", "allow-all", "which colour?")
 	s.Reply(says("I said green.")...)
@@ -148,7 +148,7 @@ func TestRun_TwoAtOnceAndAnAttachBesideThem(t *testing.T) {
 	s := w.endpoint()
 	s.Choose(func(r llmtest.Request) []llmtest.Step {
 		if r.Last("tool").ToolCallID == "" {
-			return calls("a", "echo "+r.Last("user").Text())
+			return calls("echo " + r.Last("user").Text())
 		}
 		return []llmtest.Step{llmtest.Text("said "), llmtest.Hold("both"), llmtest.Text(r.Last("tool").Text()), llmtest.Usage(10, 5)}
 	})

@@ -130,7 +130,6 @@ type proc struct {
 	w              *world
 	name           string
 	cmd            *exec.Cmd
-	stdin          io.WriteCloser
 	stdout, stderr *output
 	done           chan struct{} // closed once code is there
 	code           int           // 128 + signal after a signal
@@ -157,7 +156,7 @@ func (o *output) String() string {
 // start starts one of the binaries in the workspace. Its input is empty.
 func (w *world) start(program string, args ...string) *proc {
 	w.t.Helper()
-	return w.spawn(exec.Command(filepath.Join(binaries, program), args...), nil) //nolint:noctx,gosec // end kills it
+	return w.spawn(exec.Command(filepath.Join(binaries, program), args...), nil)
 }
 
 func (w *world) spawn(cmd *exec.Cmd, stdin io.Reader) *proc {
