@@ -128,6 +128,11 @@ func (t *attachment) run(ctx context.Context, o *client.WatchOptions) error {
 			if t.event(e.event) {
 				return nil
 			}
+			if e.event.Kind == client.CaughtUp && t.running {
+				if err := t.abandoned(ctx); err != nil {
+					return err
+				}
+			}
 		case line := <-t.lines.read():
 			if t.typed(ctx, &wg, line) {
 				return nil
@@ -169,6 +174,23 @@ func (t *attachment) event(e client.Event) (done bool) {
 		t.app.status = protocol.ExitCode(t.end.Status, t.end.Code)
 	}
 	return true
+}
+
+// abandoned tells of a running task that nobody works on; a pure viewer does not
+// wait for its end.
+func (t *attachment) abandoned(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	_, err := t.Status(ctx, t.session)
+	if !isNoOrchestrator(err) {
+		return nil //nolint:nilerr // who can't answer now may be about to
+	}
+	text := fmt.Sprintf("session %s: its task is unfinished and nobody works on it; rookery run -s %s goes on, rookery abort %s ends it", t.session, t.session, t.session)
+	if t.lines == nil {
+		return &fault{code: protocol.CodeBroker, text: text, err: err}
+	}
+	t.app.notice("%s", text)
+	return nil
 }
 
 func (t *attachment) asked(p protocol.ApprovalRequest) {

@@ -42,13 +42,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"waitfor": waitFor,
-			"exits":   exits,
-			"sessionid": func(ts *testscript.TestScript, _ bool, args []string) {
-				var e protocol.Entry
-				ts.Check(protocol.Unmarshal([]byte(ts.ReadFile(args[0])), &e))
-				ts.Setenv(args[1], string(e.Session))
-			},
+			"waitfor":   waitFor,
+			"exits":     exits,
+			"sessionid": sessionID,
 			"mkbig": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Repeat("a", 800<<10)), 0o600))
 			},
@@ -61,6 +57,15 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	if !eventually(func() bool { _, err := os.Stat(ts.MkAbs(args[0])); return err == nil }) {
 		ts.Fatalf("%s never appeared", args[0])
 	}
+}
+
+// sessionID is the script command that puts the id of the last session of ls --json
+// into a variable.
+func sessionID(ts *testscript.TestScript, _ bool, args []string) {
+	lines := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
+	var e protocol.Entry
+	ts.Check(protocol.Unmarshal([]byte(lines[len(lines)-1]), &e))
+	ts.Setenv(args[1], string(e.Session))
 }
 
 // exits is the script command that runs a program and wants its exit status.

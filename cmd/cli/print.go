@@ -152,6 +152,10 @@ func (p *humanPrinter) output(o protocol.ToolCallOutput) {
 func (p *humanPrinter) event(payload protocol.Payload) {
 	text := ""
 	switch v := payload.(type) {
+	case protocol.TaskBegin:
+		if p.asked && v.Options.Sandbox == "none" { // who ran it was told
+			text = "sandbox none: commands of this task run UNCONFINED"
+		}
 	case protocol.ApprovalDecision:
 		if v.Decision == protocol.Deny {
 			text = fmt.Sprintf("call %s denied by %s", v.ToolCallID, v.By) + because(v.Reason)

@@ -22,12 +22,13 @@ type runner struct {
 	*app
 	flags   runFlags
 	cfg     *config.Config
-	own     bool   // orchestrator and worker are this process's
+	own     bool   // the worker is this process's, and the orchestrator unless remote
 	dir     string // the workspace, absolute; empty = a fresh one
 	request client.RunRequest
 	client  *client.Client
-	ask     bool // a person at this terminal decides on calls
-	nobody  bool // nobody can be asked, and no policy was chosen
+	node    protocol.ID // this process's orchestrator, if it has one
+	ask     bool        // a person at this terminal decides on calls
+	nobody  bool        // nobody can be asked, and no policy was chosen
 }
 
 // configure reads the configuration and everything that can be wrong without
@@ -46,7 +47,7 @@ func (r *runner) configure(settings map[string]string) error {
 		if r.cfg, err = r.load(r.dir, settings); err != nil {
 			return err
 		}
-		if _, err := r.cfg.FindModel(""); err != nil && r.flags.session == "" && !r.flags.last {
+		if _, err := r.cfg.FindModel(""); err != nil && !r.remote() && r.flags.session == "" && !r.flags.last {
 			return err
 		}
 		r.request.Options.Sandbox = r.cfg.Sandbox
@@ -58,6 +59,9 @@ func (r *runner) configure(settings map[string]string) error {
 	r.taskOptions()
 	return nil
 }
+
+// remote reports that the orchestrator is one behind a configured broker.
+func (r *runner) remote() bool { return host.Configured(r.cfg) }
 
 func (r *runner) findDir() error {
 	dir := r.flags.workspace
@@ -144,7 +148,39 @@ func (r *runner) start(ctx context.Context) (client.Task, error) {
 			return client.Task{}, err
 		}
 	}
-	return r.client.Run(ctx, r.request)
+	t, err := r.client.Run(ctx, r.request)
+	if refused := (*client.RefusedError)(nil); errors.As(err, &refused) && refused.Reply.Code == protocol.ReplyTaskInProgress {
+		if err := r.finishFirst(ctx, err); err != nil {
+			return t, err
+		}
+		return r.client.Run(ctx, r.request)
+	}
+	return t, err
+}
+
+// finishFirst works an unfinished task to its end that this process has just taken
+// over, because who ran it is gone. The task of somebody who lives is a refusal.
+func (r *runner) finishFirst(ctx context.Context, refusal error) error {
+	st, err := r.client.Status(ctx, r.request.Session)
+	if err != nil || st.Owner == "" || st.Owner != r.node {
+		return refusal
+	}
+	from, err := r.client.End(ctx, r.request.Session)
+	if err != nil {
+		return err
+	}
+	r.notice("session %s has an unfinished task, which comes first", r.request.Session)
+	p := r.printer()
+	for e, err := range r.client.Watch(ctx, r.request.Session, &client.WatchOptions{From: from, NoPartials: r.flags.noPartial}) {
+		if err != nil {
+			return err
+		}
+		p.show(e)
+		if _, ended := e.Message.Payload.(protocol.TaskEnd); ended {
+			return nil
+		}
+	}
+	return refusal
 }
 
 // findSession resolves --session and --continue.
@@ -205,15 +241,13 @@ func newest(ctx context.Context, c *client.Client, dir string) (protocol.Entry, 
 // startRoles makes this process the orchestrator and the worker of the session.
 func (r *runner) startRoles(ctx context.Context, b *bus.Bus) error {
 	roles := host.Roles{Orchestrator: true, Worker: true, Private: true, Allow: []string{r.dir}, Sandbox: r.cfg.Sandbox}
-	if r.flags.here && host.Configured(r.cfg) {
-		roles.Orchestrator = false
-	}
+	roles.Orchestrator = !r.remote()
 	s, err := host.Start(ctx, b, r.cfg, roles, r.log(r.cfg))
 	if err != nil {
 		return err
 	}
 	r.closers = append(r.closers, s.Stop)
-	r.request.New.Worker = s.Worker
+	r.request.New.Worker, r.node = s.Worker, s.Node
 	if roles.Orchestrator {
 		r.client = r.client.At(s.Node)
 	}
