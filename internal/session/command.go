@@ -182,11 +182,7 @@ func (s *session) steer(o order) {
 
 // abort interrupts what runs (L135).
 func (s *session) abort(o order) {
-	by := o.cmd.By
-	if by == "" {
-		by = "user"
-	}
-	if s.engine == nil || !s.engine.Abort(by) {
+	if s.engine == nil || !s.engine.Abort(orWord(o.cmd.By, "user")) {
 		o.respond(protocol.Reply{Code: protocol.ReplyIdle, Seq: s.seen})
 		return
 	}

@@ -96,7 +96,7 @@ func (f *fleet) candidates(workers []protocol.WorkerInfo, st agentState, want pr
 	var out []protocol.WorkerInfo
 	for _, w := range workers {
 		switch {
-		case st.Worker != "" && w.Worker != st.Worker:
+		case st.Worker != "" && w.Worker != st.Worker && (w.Private || want.Path == "" || w.Host != want.Host):
 		case want.Worker != "" && want.Path == "" && w.Worker != want.Worker:
 		case want.Host != "" && w.Host != want.Host:
 		case st.Worker == "" && w.Private && w.Worker != want.Worker:

@@ -149,6 +149,8 @@ type worker struct {
 	tools map[string]func(protocol.Call) string
 	runs  map[string]int
 	over  chan struct{} // closed when the test ends; stuck tools wait for it
+	leave func()        // ends control and lease, as a process that is gone
+	left  bool
 }
 
 func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
@@ -165,12 +167,16 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 	wg.Go(func() { _ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: id, Boot: w.info.Boot}) })
 	stop, err := b.ServeControl(id, w.control)
 	require.NoError(t, err)
+	w.leave = sync.OnceFunc(func() {
+		w.left = true
+		stop()
+		cancel()
+	})
 	for range w.info.Slots {
 		wg.Go(func() { w.serve(ctx) })
 	}
 	t.Cleanup(func() {
-		stop()
-		cancel()
+		w.leave()
 		close(w.over)
 		wg.Wait()
 	})
@@ -179,6 +185,9 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 
 func (w *worker) register(t *testing.T) {
 	t.Helper()
+	if w.left {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err := w.bus.Register(ctx, w.info, "")

@@ -131,7 +131,7 @@ func (s *session) run(ctx context.Context) {
 	}
 	s.working.Go(s.doClerk)
 	s.log.InfoContext(ctx, "session opened", "epoch", s.trace.Epoch())
-	if err := s.takeOver(ctx); err != nil {
+	if err := s.takeOver(ctx, first); err != nil {
 		s.refuseAll(first, protocol.Reply{Code: protocol.ReplyWorkspace, Reason: err.Error()})
 		s.shut(ctx)
 		return

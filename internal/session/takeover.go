@@ -11,20 +11,25 @@ import (
 	"rookery/protocol"
 )
 
-// takeOver goes on with a task whose owner is gone (the takeover table).
-func (s *session) takeOver(ctx context.Context) error {
+// takeOver goes on with a task whose owner is gone (the takeover table). An abort
+// needs no worker: it may be what ends a task whose worker is gone, too.
+func (s *session) takeOver(ctx context.Context, first order) error {
 	st := s.fold.State()
 	if st.Task == nil {
 		return nil
 	}
-	if err := s.prepare(ctx, protocol.SessionOptions{}); err != nil {
+	abort := first.verb == protocol.VerbAbort || st.Task.AbortRequested != nil
+	if err := s.prepare(ctx, first.cmd.Session); err != nil && !abort {
 		return err
 	}
 	s.record(protocol.New(protocol.Takeover{
 		From: string(s.previous.Node), To: string(s.h.cfg.Node), Epoch: s.trace.Epoch(),
 	}))
+	if first.verb == protocol.VerbAbort && st.Task.AbortRequested == nil {
+		s.record(protocol.New(protocol.AbortRequested{By: orWord(first.cmd.By, "user")}))
+	}
 	s.task = st.Task.TaskID
-	s.abortStored = st.Task.AbortRequested != nil
+	s.abortStored = st.Task.AbortRequested != nil // the record of first answers first
 	in := engine.Input{TaskID: st.Task.TaskID, Options: st.Task.Options}
 	s.log.InfoContext(ctx, "task taken over", "task", in.TaskID, "from", s.previous.Node)
 	if err := s.start(ctx, st.Task.Of, resumeOf(s.fold), in); err != nil {

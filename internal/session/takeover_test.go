@@ -178,3 +178,18 @@ func TestTakeover_SurvivorTakesOverByItself(t *testing.T) {
 	r.until(t, "s1", "+task_end(completed)")
 	r.verify(t, "s1")
 }
+
+func TestTakeover_AbortNeedsNoWorker(t *testing.T) { // L135
+	m := &script{steps: []step{hang()}}
+	r := newRig(t, m)
+	stop := r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "s1", "request_begin")
+	stop()
+	r.worker.leave()
+	r.host(t, "o2")
+	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "ab"}).Code)
+	lines := r.until(t, "s1", "+task_end(aborted)")
+	require.Equal(t, []string{"+takeover", "+abort_requested", "request_end(aborted)", `abort("aborted by user")`, "+task_end(aborted)"}, after(lines, "+takeover"))
+	r.verify(t, "s1")
+}
