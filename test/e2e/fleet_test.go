@@ -69,19 +69,17 @@ func (f *fleet) worker(n int) {
 		"--root", filepath.Join(f.dir, "worker"+strconv.Itoa(n)), "--allow", f.workspace, "--slots", "4"))
 }
 
-// ready waits until the workers have signed on.
+// ready waits until status shows the workers.
 func (f *fleet) ready(workers int) {
 	f.t.Helper()
-	for _, p := range f.workers {
-		p.says("worker starts")
+	if workers == 0 {
+		return
 	}
 	require.Eventually(f.t, func() bool {
-		n := 0
-		for _, p := range f.orchestrators {
-			n += countLines(p.stderr.String(), "worker signed on")
-		}
-		return n >= workers
-	}, patience, pollEvery, "the workers do not sign on")
+		p := f.run("status", "--json")
+		var who struct{ Workers []protocol.WorkerInfo }
+		return p.code == 0 && protocol.Unmarshal([]byte(p.stdout.String()), &who) == nil && len(who.Workers) == workers
+	}, patience, pollEvery, "the workers do not come")
 }
 
 // stop ends the processes gracefully.
@@ -183,7 +181,8 @@ func TestFleet_DaemonsWaitForTheirBrokerAndEndGracefully(t *testing.T) {
 	o.says("broker is not there")
 	worker.says("broker is not there")
 	w.natsAt(f.port)
-	o.says("worker signed on")
+	o.says("orchestrator serves")
+	f.ready(1)
 	w.file("README.md", text)
 	sid, end := f.task("count the words in README.md")
 	require.Equal(t, protocol.TaskCompleted, end.Status)
