@@ -15,7 +15,7 @@ import (
 
 func TestRun_FollowShowsTheTaskToItsEnd(t *testing.T) {
 	b := bustest.Start(t)
-	serve(t, b, "o1", true)
+	serve(t, b, true)
 	c := client.New(b)
 	for _, prompt := range []string{"one", "two"} {
 		task, err := c.Run(soon(t), client.RunRequest{Session: "s", Prompt: prompt})
@@ -36,7 +36,7 @@ func TestRun_FollowShowsTheTaskToItsEnd(t *testing.T) {
 
 func TestRun_ARepeatedIDStartsNoSecondTask(t *testing.T) {
 	b := bustest.Start(t)
-	serve(t, b, "o1", true)
+	serve(t, b, true)
 	c := client.New(b)
 	for range 2 {
 		_, err := c.Run(soon(t), client.RunRequest{Session: "s", ID: "t1", Prompt: "hi"})
@@ -59,7 +59,7 @@ func TestCommand_RefusalsAndAbsenceAreTold(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrNoOrchestrator)
 	require.ErrorIs(t, c.At("o9").Steer(soon(t), "s", "hi"), client.ErrNoOrchestrator)
 
-	serve(t, b, "o1", true)
+	serve(t, b, true)
 	_, err = c.Status(soon(t), "s")
 	require.ErrorIs(t, err, client.ErrNoSession)
 	_, err = c.Run(soon(t), client.RunRequest{Session: "s", Prompt: "hi"})
@@ -77,7 +77,7 @@ func TestCommand_RefusalsAndAbsenceAreTold(t *testing.T) {
 
 func TestAt_FollowsTheAnswerToAnotherOrchestrator(t *testing.T) {
 	b := bustest.Start(t)
-	serve(t, b, "o1", false)
+	serve(t, b, false)
 	forward := func(to protocol.ID) bus.Orchestrator {
 		return bus.Orchestrator{
 			Command: func(_ protocol.ID, _ protocol.Verb, _ protocol.Command, respond func(protocol.Reply)) {
@@ -98,13 +98,13 @@ func TestAt_FollowsTheAnswerToAnotherOrchestrator(t *testing.T) {
 
 func TestWatch_AViewerInMidSegmentSeesItsBeginning(t *testing.T) {
 	b := bustest.Start(t)
-	h := serve(t, b, "o1", true)
+	h := serve(t, b, true)
 	o, err := h.own(soon(t), "s")
 	require.NoError(t, err)
 	require.NoError(t, h.record(soon(t), o, protocol.TaskBegin{TaskID: "t", Of: "run"}, protocol.RequestBegin{}))
 	h.stream("s", o, "1.1", "half a ")
 	step := 0
-	es := shown(t, soon(t), client.New(b), "s", nil, func(e client.Event) bool {
+	es := shown(t, soon(t), client.New(b), nil, func(e client.Event) bool {
 		p, _ := e.Message.Payload.(protocol.PartialText)
 		switch {
 		case e.Kind == client.CaughtUp:
@@ -135,12 +135,12 @@ func TestWatch_AViewerInMidSegmentSeesItsBeginning(t *testing.T) {
 
 func TestWatch_ACutConnectionLosesNothing(t *testing.T) {
 	s := bustest.NewServer(t)
-	h := serve(t, s.Bus(t), "o1", true)
+	h := serve(t, s.Bus(t), true)
 	o, err := h.own(soon(t), "s")
 	require.NoError(t, err)
 	require.NoError(t, h.record(soon(t), o, protocol.TaskBegin{TaskID: "t", Of: "run"}))
 	kinds := map[client.Kind]int{}
-	es := shown(t, soon(t), client.New(s.Bus(t)), "s", nil, func(e client.Event) bool {
+	es := shown(t, soon(t), client.New(s.Bus(t)), nil, func(e client.Event) bool {
 		kinds[e.Kind]++
 		switch e.Kind {
 		case client.CaughtUp:
@@ -160,13 +160,13 @@ func TestWatch_ACutConnectionLosesNothing(t *testing.T) {
 
 func TestWatch_ASlowViewerLosesNoCompleteMessage(t *testing.T) {
 	b := bustest.Start(t)
-	h := serve(t, b, "o1", true)
+	h := serve(t, b, true)
 	o, err := h.own(soon(t), "s")
 	require.NoError(t, err)
 	require.NoError(t, h.record(soon(t), o, protocol.TaskBegin{TaskID: "t", Of: "run"}))
 	const texts = 150
 	big := strings.Repeat("x", 100<<10) // more than a subscription holds, in sum
-	es := shown(t, soon(t), client.New(b), "s", nil, func(e client.Event) bool {
+	es := shown(t, soon(t), client.New(b), nil, func(e client.Event) bool {
 		if e.Kind == client.CaughtUp { // nothing is read meanwhile
 			for range texts {
 				h.stream("s", o, "1.1", "x", "x")
@@ -182,11 +182,11 @@ func TestWatch_ASlowViewerLosesNoCompleteMessage(t *testing.T) {
 
 func TestWatch_ACursorGoesOnWhereItWas(t *testing.T) {
 	b := bustest.Start(t)
-	serve(t, b, "o1", true)
+	serve(t, b, true)
 	c := client.New(b)
 	_, err := c.Run(soon(t), client.RunRequest{Session: "s", Prompt: "hi"})
 	require.NoError(t, err)
-	all := recorded(shown(t, soon(t), c, "s", nil, taskEnd))
+	all := recorded(shown(t, soon(t), c, nil, taskEnd))
 	require.Len(t, all, 6)
 	for i := range all[:5] {
 		var seen []client.Event
@@ -200,14 +200,14 @@ func TestWatch_ACursorGoesOnWhereItWas(t *testing.T) {
 		text, err := from.MarshalText()
 		require.NoError(t, err)
 		require.NoError(t, from.UnmarshalText(text))
-		require.Equal(t, all[i+1:], recorded(shown(t, soon(t), c, "s", &client.WatchOptions{From: from}, taskEnd)))
+		require.Equal(t, all[i+1:], recorded(shown(t, soon(t), c, &client.WatchOptions{From: from}, taskEnd)))
 	}
 }
 
 func TestWatch_EndsWithItsReason(t *testing.T) {
 	s := bustest.NewServer(t)
 	b := s.Bus(t)
-	serve(t, b, "o1", true)
+	serve(t, b, true)
 	last := func(ctx context.Context, c *client.Client, sid protocol.ID, f func(client.Event)) (last error) {
 		for e, err := range c.Watch(ctx, sid, nil) {
 			if last = err; err == nil {
@@ -237,7 +237,7 @@ func TestWatch_EndsWithItsReason(t *testing.T) {
 
 func TestRecords_HaveWhatIsPrivate(t *testing.T) {
 	b := bustest.Start(t)
-	h := serve(t, b, "o1", true)
+	h := serve(t, b, true)
 	o, err := h.own(soon(t), "s")
 	require.NoError(t, err)
 	_, err = o.log.Append(soon(t), 1, true, []protocol.Message{protocol.New(protocol.SessionMeta{SessionID: "s"})})

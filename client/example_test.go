@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"rookery/client"
@@ -22,7 +23,7 @@ func (s *stage) Helper()                  {}
 func (s *stage) Cleanup(f func())         { s.cleanups = append(s.cleanups, f) }
 func (s *stage) Context() context.Context { return context.Background() }
 func (s *stage) Errorf(format string, args ...any) {
-	fmt.Printf(format, args...)
+	fmt.Fprintf(os.Stderr, format, args...)
 }
 func (s *stage) FailNow() { panic("the example's broker does not start") }
 
@@ -36,8 +37,8 @@ func (s *stage) TempDir() string {
 }
 
 func (s *stage) close() {
-	for i := len(s.cleanups) - 1; i >= 0; i-- {
-		s.cleanups[i]()
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
 	}
 }
 
@@ -46,7 +47,7 @@ func (s *stage) close() {
 func start() (address string, stop func()) {
 	s := &stage{}
 	broker := bustest.NewTCP(s)
-	serve(s, broker.Bus(s), "o1", true)
+	serve(s, broker.Bus(s), true)
 	return broker.URL(), s.close
 }
 
@@ -77,7 +78,8 @@ func ExampleClient_Run() {
 		case protocol.PartialText:
 			fmt.Print(p.Text)
 		case protocol.TaskEnd:
-			fmt.Printf("\n%s\n", p.Status)
+			fmt.Println("\n" + p.Status)
+		default: // everything else an agent does
 		}
 	}
 	// Output:

@@ -32,19 +32,19 @@ type owned struct {
 	open *protocol.Segment
 }
 
-// serve opens a house on a bus, for the queue or only by name.
-func serve(t testing.TB, b *bus.Bus, node protocol.ID, queue bool) *house {
-	t.Helper()
-	h := &house{bus: b, node: node, sessions: map[protocol.ID]*owned{}}
+// serve opens house o1 on a bus, for the queue or only by name.
+func serve(tb testing.TB, b *bus.Bus, queue bool) *house {
+	tb.Helper()
+	h := &house{bus: b, node: "o1", sessions: map[protocol.ID]*owned{}}
 	refuse := func(_ protocol.ID, respond func(protocol.Reply)) { respond(protocol.Reply{Code: protocol.ReplyFailed}) }
-	stop, err := b.ServeOrch(node, bus.Orchestrator{
+	stop, err := b.ServeOrch(h.node, bus.Orchestrator{
 		Command:  h.command,
 		Remove:   refuse,
 		Import:   func(sid protocol.ID, _ bus.Import, respond func(protocol.Reply)) { refuse(sid, respond) },
 		Register: func(_ protocol.WorkerInfo, respond func(protocol.Reply)) { refuse("", respond) },
 	}, queue)
-	require.NoError(t, err)
-	t.Cleanup(stop)
+	require.NoError(tb, err)
+	tb.Cleanup(stop)
 	return h
 }
 
@@ -147,11 +147,11 @@ func completed(s string) protocol.Text {
 	return protocol.Text{Role: protocol.Assistant, Text: s, StopReason: protocol.Completed}
 }
 
-// shown gathers what a watch shows until stop says enough.
-func shown(t *testing.T, ctx context.Context, c *client.Client, sid protocol.ID, o *client.WatchOptions, stop func(client.Event) bool) []client.Event {
+// shown gathers what a watch of session s shows until stop says enough.
+func shown(t *testing.T, ctx context.Context, c *client.Client, o *client.WatchOptions, stop func(client.Event) bool) []client.Event {
 	t.Helper()
 	var es []client.Event
-	for e, err := range c.Watch(ctx, sid, o) {
+	for e, err := range c.Watch(ctx, "s", o) {
 		require.NoError(t, err, fmt.Sprint(len(es), " events"))
 		if es = append(es, e); stop(e) {
 			break

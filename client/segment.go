@@ -54,8 +54,9 @@ func fragment(p protocol.Payload) part {
 		return part{"call:" + p.ToolCallID, p.EventType, p.Arguments, nil}
 	case protocol.PartialToolCallOutput:
 		return part{outputKey(p.ToolCallID), p.EventType, p.Output, p.Images}
+	default:
+		return part{}
 	}
-	return part{}
 }
 
 func outputKey(call string) string { return "out:" + call }
@@ -86,6 +87,7 @@ func complete(p protocol.Payload) whole {
 		return whole{"call:" + p.ToolCallID, protocol.PartialToolCall{Role: p.Role, Name: p.Name, ToolCallID: p.ToolCallID}, p.Arguments, nil, p.StopReason}
 	case protocol.ToolCallOutput:
 		return whole{outputKey(p.ToolCallID), protocol.PartialToolCallOutput{Role: p.Role, ToolCallID: p.ToolCallID}, p.Output, p.Images, p.StopReason}
+	default: // never streamed
 	}
 	return whole{}
 }
@@ -111,8 +113,9 @@ func piece(start protocol.Payload, e protocol.EventType, text string, images []s
 	case protocol.PartialToolCallOutput:
 		p.EventType, p.Output, p.Images, p.StopReason = e, text, images, stop
 		return p
+	default:
+		return start
 	}
-	return start
 }
 
 // maxEnded bounds how many ended producers are remembered.

@@ -93,6 +93,7 @@ func (v *view) record(m protocol.Message) {
 		v.idle = false
 	case protocol.TaskEnd:
 		v.idle = true
+	default:
 	}
 	v.emit(Event{Message: m, Recorded: true})
 	v.release()

@@ -21,6 +21,7 @@ func TestView_AnyViewerEndsWithTheSameTranscript(t *testing.T) {
 }
 
 func play(t *testing.T, seed uint64) {
+	t.Helper()
 	w := newWorld(seed)
 	type member struct {
 		*client.Viewer
@@ -151,6 +152,7 @@ func look(p protocol.Payload) (key string, event protocol.EventType, text string
 		return "call " + p.ToolCallID, "", p.Arguments, 0
 	case protocol.ToolCallOutput:
 		return "output " + p.ToolCallID, "", p.Output, len(p.Images)
+	default: // never streamed
 	}
 	return "", "", "", 0
 }

@@ -89,6 +89,7 @@ func (w *world) observe(p protocol.Payload) {
 		w.calls = append(w.calls, p.ToolCallID)
 	case protocol.ToolCallOutput:
 		w.calls = slices.DeleteFunc(w.calls, func(id string) bool { return id == p.ToolCallID })
+	default:
 	}
 }
 
@@ -302,8 +303,9 @@ func fragmentOf(start protocol.Payload, e protocol.EventType, text string, stop 
 	case protocol.PartialToolCallOutput:
 		p.EventType, p.Output, p.StopReason = e, text, stop
 		return p
+	default:
+		return nil
 	}
-	return nil
 }
 
 func completeOf(s *stream, stop protocol.StopReason) protocol.Payload {
@@ -320,6 +322,7 @@ func completeOf(s *stream, stop protocol.StopReason) protocol.Payload {
 			out.Images = []string{"data:image/png;base64,AAAA"}
 		}
 		return out
+	default:
+		return nil
 	}
-	return nil
 }
