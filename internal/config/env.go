@@ -21,7 +21,7 @@ var foreign = map[string]string{
 // ours lists ROOKERY_ variables that are no settings.
 //
 //nolint:gochecknoglobals // a table of constants
-var ours = []string{"ROOKERY_CONFIG", "ROOKERY_CALL_ID", "ROOKERY_EXIT_IDLE", "ROOKERY_STREAMS"}
+var ours = []string{"ROOKERY_CONFIG", "ROOKERY_CALL_ID", "ROOKERY_CRASH", "ROOKERY_EXIT_IDLE", "ROOKERY_STREAMS"}
 
 func environment(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"rookery/internal/bus"
+	"rookery/internal/crash"
 	"rookery/protocol"
 )
 
@@ -53,7 +54,7 @@ func (s *session) flush(ctx context.Context) {
 	n, size := 0, 0
 	for n < len(s.queue) && s.queue[n].context == first.context && s.queue[n].private == first.private {
 		size += len(s.queue[n].message.Encode()) + 1
-		if n > 0 && size > maxFrame {
+		if n > 0 && (size > maxFrame || crash.Between(s.queue[n-1].message, s.queue[n].message)) {
 			break
 		}
 		n++
@@ -72,7 +73,11 @@ func (s *session) flush(ctx context.Context) {
 	s.working.Go(func() {
 		actx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.h.cfg.WriteTimeout)
 		defer cancel()
+		crash.Before(ms)
 		at, err := s.trace.Append(actx, first.context, first.private, ms)
+		if err == nil {
+			crash.After(ms)
+		}
 		s.stored <- stored{at: at, visible: !first.private, err: err}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"rookery/internal/bus"
+	"rookery/internal/crash"
 	"rookery/internal/tool"
 	"rookery/protocol"
 )
@@ -67,11 +68,13 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 		return
 	}
 	defer w.running.end(sid, dispatch)
+	crash.At("before-claim")
 	won, err := d.Claim(work, protocol.Claim{Worker: w.id, Boot: w.boot, At: time.Now().UTC()})
 	if err != nil {
 		log.WarnContext(work, "call not claimed", "err", err)
 		return
 	}
+	crash.At("after-claim")
 	w.ack(d)
 	if !won {
 		log.DebugContext(work, "call is somebody else's")
@@ -79,11 +82,13 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 	}
 	began := time.Now()
 	res := w.execute(ctx, d.Call)
+	crash.At("after-effect")
 	log.InfoContext(work, "call finished", "status", string(res.StopReason), "took", time.Since(began))
 	w.deliver(send, held{Session: sid, Dispatch: dispatch, Result: &res})
 }
 
 func (w *Worker) ack(d *bus.Delivery) {
+	crash.At("before-ack")
 	if err := d.Ack(); err != nil {
 		w.log.Debug("ack not sent", "session", d.Call.Session, "call", d.Call.Dispatch, "err", err)
 	}
@@ -95,7 +100,10 @@ func (w *Worker) execute(ctx context.Context, call protocol.Call) protocol.Resul
 		_ = w.cfg.Bus.PublishToolDelta(w.id, call.Session, call.Dispatch, d) // may be lost; the result has it all
 	})
 	defer out.close()
-	res := w.inSession(ctx, call, out.write)
+	res := w.inSession(ctx, call, func(text string) {
+		crash.At("running")
+		out.write(text)
+	})
 	res.Worker, res.Boot, res.Sandbox = w.id, w.boot, w.cfg.Backend.Name()
 	return res
 }
@@ -118,6 +126,7 @@ func (w *Worker) deliver(ctx context.Context, h held) {
 	if err := w.journal.put(h); err != nil { // sent all the same: it may well be stored
 		w.log.ErrorContext(ctx, "result not in the journal", "session", h.Session, "call", h.Dispatch, "err", err)
 	}
+	crash.At("after-journal")
 	w.publish(ctx, h)
 }
 
@@ -130,6 +139,7 @@ func (w *Worker) publish(ctx context.Context, h held) {
 	if err != nil {
 		w.log.ErrorContext(ctx, "result dropped", "session", h.Session, "call", h.Dispatch, "err", err)
 	}
+	crash.At("after-result")
 	if err := w.journal.done(h); err != nil {
 		w.log.WarnContext(ctx, "journal not tidied", "err", err)
 	}
