@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"rookery/internal/bus"
@@ -11,10 +12,8 @@ import (
 	"rookery/protocol"
 )
 
-const (
-	waitingAfter = 2 * time.Second // then viewers are told that no worker took the call
-	resyncEvery  = 5 * time.Second // results are read again: their news may be lost
-)
+// waitingAfter is when viewers are told that no worker took a call.
+const waitingAfter = 2 * time.Second
 
 // executor runs calls over the bus.
 type executor struct{ session *session }
@@ -31,10 +30,15 @@ type dispatch struct {
 	dest    bus.Destination
 	news    chan bus.CallEvent // capacity 256; hearCall writes, the execution reads
 
+	poke chan struct{} // capacity 1; the link is back: what was said meanwhile is lost
+
 	claim    *protocol.Claim
-	streamed int  // bytes of output that were handed on
-	gap      bool // a delta is missing: the rest comes with the result
+	streamed strings.Builder // output that was handed on
+	gap      bool            // a delta is missing: the rest comes with the result
 	early    []bus.CallEvent
+
+	unreachable time.Time // since when the claimant is; zero while it is not
+	missing     int       // how often the claimant did not know the call
 }
 
 // hearCall routes news of a call; what nobody waits for is late and dropped.
@@ -81,7 +85,7 @@ func (x executor) attempt(ctx context.Context, c engine.Call, tool protocol.Tool
 func (s *session) newDispatch(c engine.Call, tool protocol.Tool, n int, dest bus.Destination) *dispatch {
 	d := &dispatch{
 		s: s, call: c, tool: tool, attempt: n, id: fmt.Sprintf("%d-%d-%d", c.Request, c.Position, n),
-		dest: dest, news: make(chan bus.CallEvent, 256),
+		dest: dest, news: make(chan bus.CallEvent, 256), poke: make(chan struct{}, 1),
 	}
 	s.callsMu.Lock()
 	s.calls[d.id] = d
@@ -131,7 +135,7 @@ func (d *dispatch) unsent(ctx context.Context, err error) engine.Output {
 	if errors.Is(err, bus.ErrTooLarge) {
 		return engine.Output{Text: protocol.NoteTooLarge, Stop: protocol.Failed}
 	}
-	if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+	if interruptedBy(ctx) {
 		return d.interrupted(func(string) {})
 	}
 	return engine.Output{Text: protocol.NoteError(err.Error()), Stop: protocol.Failed}
@@ -147,7 +151,7 @@ func (d *dispatch) await(ctx context.Context, emit func(string)) engine.Output {
 	defer lost.Stop()
 	waiting := time.NewTimer(waitingAfter)
 	defer waiting.Stop()
-	resync := time.NewTicker(resyncEvery)
+	resync := time.NewTicker(d.s.h.cfg.Resync)
 	defer resync.Stop()
 	for {
 		select {
@@ -157,18 +161,25 @@ func (d *dispatch) await(ctx context.Context, emit func(string)) engine.Output {
 			}
 		case <-waiting.C:
 			if d.claim == nil {
-				_ = d.s.tell(ctx, protocol.New(protocol.Waiting{ToolCallID: d.call.ToolCallID, For: "a worker of " + d.dest.String()}))
+				d.waitFor(ctx, "a worker of "+d.dest.String())
+			}
+		case <-d.poke:
+			if r := d.resync(ctx); r != nil {
+				return d.output(r)
 			}
 		case <-resync.C:
 			if r := d.resync(ctx); r != nil {
 				return d.output(r)
+			}
+			if d.claim != nil && d.gone(ctx) {
+				return d.bury(ctx, emit)
 			}
 		case <-lost.C:
 			if d.claim == nil && d.giveUp(ctx) {
 				return engine.Output{Text: protocol.NoteLost(int(patience.Seconds())), Stop: protocol.Failed}
 			}
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+			if interruptedBy(ctx) {
 				return d.interrupted(emit)
 			}
 			return engine.Output{Text: protocol.NoteError("the session moved"), Stop: protocol.Failed}
@@ -207,10 +218,10 @@ func (d *dispatch) hear(ev bus.CallEvent, emit func(string)) *protocol.Result {
 func (d *dispatch) delta(ev bus.CallEvent, emit func(string)) {
 	switch {
 	case ev.Worker != d.claim.Worker || ev.Delta.Boot != d.claim.Boot:
-	case ev.Delta.Offset > d.streamed:
+	case ev.Delta.Offset > d.streamed.Len():
 		d.gap = true
-	case !d.gap && ev.Delta.Offset == d.streamed:
-		d.streamed += len(ev.Delta.Text)
+	case !d.gap && ev.Delta.Offset == d.streamed.Len():
+		d.streamed.WriteString(ev.Delta.Text)
 		emit(ev.Delta.Text)
 	}
 }
@@ -234,6 +245,10 @@ func (d *dispatch) resync(ctx context.Context) *protocol.Result {
 		return nil
 	}
 	return r
+}
+
+func (d *dispatch) waitFor(ctx context.Context, what string) {
+	_ = d.s.tell(ctx, protocol.New(protocol.Waiting{ToolCallID: d.call.ToolCallID, For: what}))
 }
 
 // giveUp ends a dispatch that nobody took: told first, then revoked. It is false

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"rookery/internal/bus"
 	"rookery/protocol"
@@ -20,18 +21,27 @@ type fleet struct {
 
 	mu    sync.Mutex
 	beats map[protocol.ID]protocol.Heartbeat
+	at    map[protocol.ID]time.Time // of the last heartbeat
 }
 
 func newFleet(b *bus.Bus) *fleet {
-	return &fleet{bus: b, beats: map[protocol.ID]protocol.Heartbeat{}}
+	return &fleet{bus: b, beats: map[protocol.ID]protocol.Heartbeat{}, at: map[protocol.ID]time.Time{}}
 }
 
 func (f *fleet) watch(context.Context) (stop func(), err error) {
 	return f.bus.WatchHeartbeats(func(h protocol.Heartbeat) {
 		f.mu.Lock()
-		f.beats[h.Worker] = h
+		f.beats[h.Worker], f.at[h.Worker] = h, time.Now()
 		f.mu.Unlock()
 	})
+}
+
+// beating reports a worker whose process said moments ago that it runs a call.
+func (f *fleet) beating(wid protocol.ID, boot, call string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.beats[wid]
+	return h.Boot == boot && time.Since(f.at[wid]) < 5*time.Second && slices.Contains(h.Running, call)
 }
 
 // living returns the workers whose lease lives.

@@ -55,6 +55,9 @@ type Config struct {
 	// UnreachableGrace is how long a claimed call may outlive its deadline
 	// without a word of its worker. Default 2 min.
 	UnreachableGrace time.Duration
+	// Resync is how often an open call is looked after: its result read again, its
+	// worker asked. Default 5 s.
+	Resync time.Duration
 	// IdleAfter is how long an idle session stays open. Default 10 min.
 	IdleAfter time.Duration
 	// WriteTimeout bounds the retries of one append (L059). Default 30 s.
@@ -83,6 +86,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.QueueTimeout = cmp.Or(c.QueueTimeout, 10*time.Minute)
 	c.PinnedTimeout = cmp.Or(c.PinnedTimeout, time.Minute)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, 2*time.Minute)
+	c.Resync = cmp.Or(c.Resync, 5*time.Second)
 	c.IdleAfter = cmp.Or(c.IdleAfter, 10*time.Minute)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
 	if c.Logger == nil {

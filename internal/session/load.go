@@ -110,6 +110,7 @@ func (s *session) own(ctx context.Context, read uint64) (protocol.Reply, error) 
 	if s.watching, err = s.h.bus.WatchCalls(s.id, s.hearCall); err != nil {
 		return failed(protocol.ReplyFailed, err)
 	}
+	s.unwatch = s.h.bus.Watch(s.pokeCalls)
 	s.serving, err = s.h.bus.ServeSession(s.id, func(_ protocol.ID, verb protocol.Verb, cmd protocol.Command, respond func(protocol.Reply)) {
 		if !s.put(order{verb, cmd, respond}) {
 			respond(protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the session has just been closed here"})

@@ -143,22 +143,25 @@ func (r *rig) verify(t *testing.T, sid protocol.ID) {
 
 // A worker claims calls and runs functions.
 type worker struct {
-	bus   *bus.Bus
-	info  protocol.WorkerInfo
-	mu    sync.Mutex
-	tools map[string]func(protocol.Call) string
-	runs  map[string]int
-	over  chan struct{} // closed when the test ends; stuck tools wait for it
-	leave func()        // ends control and lease, as a process that is gone
-	left  bool
+	bus     *bus.Bus
+	info    protocol.WorkerInfo
+	mu      sync.Mutex
+	tools   map[string]func(protocol.Call) string
+	runs    map[string]int
+	running map[string]bool
+	over    chan struct{} // closed when the test ends; stuck tools wait for it
+	leave   func()        // ends control and lease, as a process that is gone
+	quiet   func()        // ends fetching
+	serving sync.WaitGroup
+	left    bool
 }
 
 func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 	t.Helper()
 	w := &worker{
-		bus: b, tools: map[string]func(protocol.Call) string{}, runs: map[string]int{}, over: make(chan struct{}),
+		bus: b, tools: map[string]func(protocol.Call) string{}, runs: map[string]int{}, running: map[string]bool{}, over: make(chan struct{}),
 		info: protocol.WorkerInfo{Worker: id, Boot: protocol.Token(4), Host: "h", Pools: []protocol.ID{"default"}, Slots: 4, Sandbox: "none", Tools: []protocol.Tool{
-			{ToolSpec: protocol.ToolSpec{Name: "t", Description: "works"}, Workspace: true},
+			{ToolSpec: protocol.ToolSpec{Name: "t", Description: "works"}, Workspace: true, TimeoutMS: 100},
 			{ToolSpec: protocol.ToolSpec{Name: "look", Description: "looks"}, Workspace: true},
 		}},
 	}
@@ -172,12 +175,15 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 		stop()
 		cancel()
 	})
+	fctx, quiet := context.WithCancel(ctx)
+	w.quiet = quiet
 	for range w.info.Slots {
-		wg.Go(func() { w.serve(ctx) })
+		w.serving.Go(func() { w.serve(fctx) })
 	}
 	t.Cleanup(func() {
 		w.leave()
 		close(w.over)
+		w.serving.Wait()
 		wg.Wait()
 	})
 	return w
@@ -190,12 +196,27 @@ func (w *worker) register(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, err := w.bus.Register(ctx, w.info, "")
+	w.mu.Lock()
+	info := w.info
+	w.mu.Unlock()
+	_, err := w.bus.Register(ctx, info, "")
 	require.NoError(t, err)
 }
 
 func (w *worker) control(verb string, c protocol.Control, respond func(protocol.ControlReply)) {
-	respond(protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session)}})
+	w.mu.Lock()
+	r := protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session)}}
+	if verb == "status" {
+		r.Calls = map[string]string{}
+		for _, d := range c.Dispatch {
+			r.Calls[d] = "unknown"
+			if w.running[d] {
+				r.Calls[d] = "running"
+			}
+		}
+	}
+	w.mu.Unlock()
+	respond(r)
 }
 
 func (w *worker) serve(ctx context.Context) {
@@ -208,7 +229,10 @@ func (w *worker) serve(ctx context.Context) {
 			}
 			continue
 		}
-		won, err := d.Claim(ctx, protocol.Claim{Worker: w.info.Worker, Boot: w.info.Boot, At: time.Now()})
+		w.mu.Lock()
+		boot := w.info.Boot
+		w.mu.Unlock()
+		won, err := d.Claim(ctx, protocol.Claim{Worker: w.info.Worker, Boot: boot, At: time.Now()})
 		_ = d.Ack()
 		if err != nil || !won {
 			continue
@@ -216,15 +240,30 @@ func (w *worker) serve(ctx context.Context) {
 		w.mu.Lock()
 		f := w.tools[d.Call.ToolCallID]
 		w.runs[d.Call.ToolCallID]++
+		w.running[d.Call.Dispatch] = true
 		w.mu.Unlock()
 		out := "done " + d.Call.ToolCallID
 		if f != nil {
 			out = f(d.Call)
 		}
 		_ = w.bus.PublishResult(ctx, d.Call.Session, d.Call.Dispatch, protocol.Result{
-			Worker: w.info.Worker, Boot: w.info.Boot, Output: out, StopReason: protocol.Completed,
+			Worker: w.info.Worker, Boot: boot, Output: out, StopReason: protocol.Completed,
 		})
 	}
+}
+
+// reboot makes the worker another process that knows nothing of its calls.
+func (w *worker) reboot() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.info.Boot = protocol.Token(4)
+	w.running = map[string]bool{}
+}
+
+// deaf makes the worker fetch no more calls.
+func (w *worker) deaf() {
+	w.quiet()
+	w.serving.Wait()
 }
 
 // until waits for c, or the end of the test.
@@ -281,10 +320,12 @@ func says(text string) step {
 	}
 }
 
-func calls(ids ...string) step {
+func calls(ids ...string) step { return callsOf("t", ids...) }
+
+func callsOf(tool string, ids ...string) step {
 	return func(_ context.Context, emit func(protocol.Payload) error) engine.Outcome {
 		for _, id := range ids {
-			_ = emit(protocol.ToolCall{Role: protocol.Assistant, Name: "t", Arguments: "{}", ToolCallID: id, StopReason: protocol.Completed})
+			_ = emit(protocol.ToolCall{Role: protocol.Assistant, Name: tool, Arguments: "{}", ToolCallID: id, StopReason: protocol.Completed})
 		}
 		return completed()
 	}

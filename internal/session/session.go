@@ -60,6 +60,7 @@ type session struct {
 	pending  map[string]*pending       // approvals that a person must give
 	live     live
 	watching func()       // stops the subscription to results
+	unwatch  func()       // stops looking at the link
 	serving  func()       // stops the subscription to commands
 	requests requests     // figures for the usage ledger
 	previous protocol.Own // who owned the session before
@@ -227,8 +228,10 @@ func (s *session) shut(ctx context.Context) {
 	s.closeOnce()
 	s.drainStored()
 	s.failWaiters()
-	if s.watching != nil {
-		s.watching()
+	for _, stop := range []func(){s.watching, s.unwatch} {
+		if stop != nil {
+			stop()
+		}
 	}
 	if s.fault == nil {
 		s.letGo()

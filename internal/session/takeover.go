@@ -91,7 +91,7 @@ func (x executor) resume(ctx context.Context, c engine.Call, tool protocol.Tool,
 	d := s.newDispatch(c, tool, c.Prior.Attempt, dest)
 	defer d.forget()
 	d.gap = true // what was streamed before is not known
-	if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+	if interruptedBy(ctx) {
 		return d.interrupted(emit)
 	}
 	if r := d.resync(ctx); r != nil {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -259,7 +258,7 @@ type reply struct {
 // Stream implements engine.Model.
 func (r *reply) Stream(ctx context.Context, req engine.Request, emit func(protocol.Payload) error) engine.Outcome {
 	if err := r.session.sync(ctx); err != nil {
-		if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+		if interruptedBy(ctx) {
 			return engine.Outcome{Status: protocol.Aborted}
 		}
 		return engine.Outcome{Status: protocol.Failed, Message: err.Error()}
