@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -24,11 +25,12 @@ const commandTimeout = 20 * time.Second
 
 // An app is one invocation of the command line.
 type app struct {
-	stdin          *os.File
-	stdout, stderr io.Writer
-	out            *os.File // stdout, for asking whether it is a terminal
-	status         int      // exit status of a command that ran as it should
-	ended          bool     // a task_end was written to stdout
+	stdin  *os.File
+	stdout *sink
+	stderr io.Writer
+	out    *os.File // stdout, for asking whether it is a terminal
+	status int      // exit status of a command that ran as it should
+	ended  bool     // a task_end was written to stdout
 
 	connection struct{ server, creds, context, file string }
 
@@ -36,7 +38,7 @@ type app struct {
 }
 
 func newApp(stdin, stdout, stderr *os.File) *app {
-	return &app{stdin: stdin, stdout: stdout, out: stdout, stderr: stderr}
+	return &app{stdin: stdin, stdout: &sink{w: stdout}, out: stdout, stderr: stderr}
 }
 
 // close ends what the command opened, the last first.
@@ -49,7 +51,7 @@ func (a *app) close() {
 
 // notice tells the person something; stdout stays clean.
 func (a *app) notice(format string, args ...any) {
-	fmt.Fprintln(a.stderr, "rookery: "+visibleLine(fmt.Sprintf(format, args...)))
+	say(a.stderr, "%s\n", "rookery: "+visibleLine(fmt.Sprintf(format, args...)))
 }
 
 func (a *app) root() *cobra.Command {
@@ -110,9 +112,7 @@ func (a *app) load(workspace string, flags map[string]string) (*config.Config, e
 			all[key] = v
 		}
 	}
-	for key, v := range flags {
-		all[key] = v
-	}
+	maps.Copy(all, flags)
 	cfg, err := config.Load(config.Sources{File: a.connection.file, Workspace: workspace, Flags: all})
 	if err != nil {
 		return nil, &fault{code: protocol.CodeUsage, text: joined(err), err: err}

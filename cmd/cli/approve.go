@@ -96,7 +96,7 @@ func (w *taskWatch) askNext() {
 		return
 	}
 	w.askedAt, w.answered = time.Now(), false
-	fmt.Fprint(w.stderr, question(w.asked[0])+"  allow? [y]es, [n]o, or why not: ")
+	say(w.stderr, "%s", question(w.asked[0])+"  allow? [y]es, [n]o, or why not: ")
 }
 
 // decided takes a request off the list, whoever decided.

@@ -160,6 +160,7 @@ func (t *attachment) event(e client.Event) (done bool) {
 		t.decided(p.ToolCallID)
 	case protocol.TaskEnd:
 		t.running, t.pending, t.end = false, nil, &p
+	default:
 	}
 	if e.Kind == client.CaughtUp {
 		t.live = true
@@ -183,7 +184,7 @@ func (t *attachment) abandoned(ctx context.Context) error {
 	defer cancel()
 	_, err := t.Status(ctx, t.session)
 	if !isNoOrchestrator(err) {
-		return nil //nolint:nilerr // who can't answer now may be about to
+		return nil // who can't answer now may be about to
 	}
 	text := fmt.Sprintf("session %s: its task is unfinished and nobody works on it; rookery run -s %s goes on, rookery abort %s ends it", t.session, t.session, t.session)
 	if t.lines == nil {
@@ -198,7 +199,7 @@ func (t *attachment) asked(p protocol.ApprovalRequest) {
 		t.app.notice("call %s waits for a decision: rookery approve %s %s", p.ToolCallID, t.session, p.ToolCallID)
 		return
 	}
-	fmt.Fprintf(t.app.stderr, "%s  /approve %s, or /deny %s REASON\n", question(p), visibleLine(p.ToolCallID), visibleLine(p.ToolCallID))
+	say(t.app.stderr, "%s  /approve %s, or /deny %s REASON\n", question(p), visibleLine(p.ToolCallID), visibleLine(p.ToolCallID))
 }
 
 func (t *attachment) decided(call string) {

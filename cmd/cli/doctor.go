@@ -71,10 +71,10 @@ func (a *app) doctor(ctx context.Context, all bool) error {
 	return nil
 }
 
-func (x *examination) head(s string) { fmt.Fprintln(x.stdout, s) }
+func (x *examination) head(s string) { say(x.stdout, "%s\n", s) }
 
 func (x *examination) line(format string, args ...any) {
-	fmt.Fprintln(x.stdout, "  "+visibleLine(fmt.Sprintf(format, args...)))
+	say(x.stdout, "%s\n", "  "+visibleLine(fmt.Sprintf(format, args...)))
 }
 
 // check tells how something went.

@@ -93,8 +93,9 @@ func replyCode(c protocol.ReplyCode) protocol.Code {
 		return protocol.CodeBroker
 	case protocol.ReplyTrace:
 		return protocol.CodeTrace
+	default: // a failure like any other
+		return ""
 	}
-	return ""
 }
 
 // advice says what to do about errors whose text does not.

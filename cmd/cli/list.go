@@ -34,13 +34,13 @@ func (a *app) list(ctx context.Context, asJSON bool) error {
 		case err != nil:
 			return err
 		case asJSON:
-			fmt.Fprintf(a.stdout, "%s\n", protocol.Encode(e))
+			say(a.stdout, "%s\n", protocol.Encode(e))
 			continue
 		case rows == 0:
-			fmt.Fprintln(table, "SESSION\tSTATE\tCHANGED\tMODEL\tWORKSPACE\tTITLE")
+			say(table, "%s\n", "SESSION\tSTATE\tCHANGED\tMODEL\tWORKSPACE\tTITLE")
 		}
 		rows++
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Session, e.State, since(e.At),
+		say(table, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Session, e.State, since(e.At),
 			visibleLine(e.Model), visibleLine(e.Workspace.Path), cut(visibleLine(e.Title), 60))
 	}
 	if rows == 0 && !asJSON {
@@ -110,18 +110,18 @@ func (a *app) fleet(ctx context.Context, asJSON bool) error {
 		return err
 	}
 	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "orchestrators: %d\n", len(f.Orchestrators))
+	say(table, "orchestrators: %d\n", len(f.Orchestrators))
 	for _, o := range f.Orchestrators {
-		fmt.Fprintf(table, "  %s\n", o.ID)
+		say(table, "  %s\n", o.ID)
 	}
-	fmt.Fprintf(table, "workers: %d\n", len(f.Workers))
+	say(table, "workers: %d\n", len(f.Workers))
 	for _, w := range f.Workers {
-		fmt.Fprintf(table, "  %s\t%s\tslots %d\tsandbox %s\tpools %v\t%s\n", w.Worker, visibleLine(w.Host), w.Slots,
+		say(table, "  %s\t%s\tslots %d\tsandbox %s\tpools %v\t%s\n", w.Worker, visibleLine(w.Host), w.Slots,
 			visibleLine(w.Sandbox), w.Pools, private(w.Private))
 	}
-	fmt.Fprintf(table, "sessions: %d, %d running\n", f.Sessions, len(f.Running))
+	say(table, "sessions: %d, %d running\n", f.Sessions, len(f.Running))
 	for _, e := range f.Running {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", e.Session, e.State, e.Node, cut(visibleLine(e.Title), 60))
+		say(table, "  %s\t%s\t%s\t%s\n", e.Session, e.State, e.Node, cut(visibleLine(e.Title), 60))
 	}
 	return table.Flush()
 }

@@ -26,6 +26,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	a.close()
+	if err == nil && a.stdout.err != nil {
+		err = fmt.Errorf("write the output: %w", a.stdout.err)
+	}
 	if err == nil {
 		return a.status
 	}
@@ -34,7 +37,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		a.lastLine(f)
 	}
 	if f.text != "" {
-		fmt.Fprintln(a.stderr, "rookery: "+visibleLine(f.text))
+		say(a.stderr, "%s\n", "rookery: "+visibleLine(f.text))
 	}
 	return f.exit()
 }

@@ -72,8 +72,7 @@ func sessionID(ts *testscript.TestScript, _ bool, args []string) {
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	status := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status = exit.ExitCode()
 	} else {
 		ts.Check(err)

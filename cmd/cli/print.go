@@ -20,7 +20,7 @@ type jsonPrinter struct{ out io.Writer }
 
 func (p jsonPrinter) show(e client.Event) {
 	if e.Kind == client.Message {
-		fmt.Fprintf(p.out, "%s\n", e.Message.Encode())
+		say(p.out, "%s\n", e.Message.Encode())
 	}
 }
 
@@ -29,7 +29,7 @@ type plainPrinter struct{ out io.Writer }
 
 func (p plainPrinter) show(e client.Event) {
 	if e.Kind == client.Message {
-		fmt.Fprintln(p.out, e.Message.String())
+		say(p.out, "%s\n", e.Message.String())
 	}
 }
 
@@ -180,6 +180,7 @@ func (p *humanPrinter) event(payload protocol.Payload) {
 		text = "steering accepted"
 	case protocol.TaskEnd:
 		text = taskEnd(v)
+	default: // shown otherwise, or of no interest to a person
 	}
 	if text != "" {
 		p.line()

@@ -65,8 +65,10 @@ func TestHuman_OutputsAreShortened(t *testing.T) {
 }
 
 func TestHuman_ColourIsOursAloneAndOnlyWhenAsked(t *testing.T) {
-	hostile := []client.Event{text(protocol.Delta, "\x1b[2J"), thinking(protocol.Delta, "\x1b[2J"), output("\x1b[2J"),
-		cli.Event(protocol.ToolCall{Name: "\x1b[2J", Arguments: "{\"command\":\"\x1b[2J\"}"}), cli.Event(protocol.UserText("\x1b[2J"))}
+	hostile := []client.Event{
+		text(protocol.Delta, "\x1b[2J"), thinking(protocol.Delta, "\x1b[2J"), output("\x1b[2J"),
+		cli.Event(protocol.ToolCall{Name: "\x1b[2J", Arguments: "{\"command\":\"\x1b[2J\"}"}), cli.Event(protocol.UserText("\x1b[2J")),
+	}
 	out, _ := show(false, true, hostile...)
 	require.NotContains(t, out, "\x1b")
 	out, _ = show(true, true, hostile...)

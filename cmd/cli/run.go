@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -132,5 +131,5 @@ func (a *app) lastLine(f *fault) {
 		status = protocol.TaskFailed
 	}
 	m := protocol.New(protocol.TaskEnd{Status: status, Code: f.code, Reason: f.text})
-	fmt.Fprintf(a.stdout, "%s\n", m.Encode())
+	say(a.stdout, "%s\n", m.Encode())
 }

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"log/slog"
 
 	"rookery/internal/host"
 )

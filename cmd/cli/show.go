@@ -38,19 +38,18 @@ func (a *app) showCommand() *cobra.Command {
 
 // A summary is what the records of a session add up to.
 type summary struct {
-	Session  protocol.ID            `json:"session"`
-	Entry    protocol.Entry         `json:"entry"`
-	Provider string                 `json:"provider,omitempty"`
-	Model    string                 `json:"model,omitempty"`
-	Contexts int                    `json:"contexts"`
-	Records  int                    `json:"records"`
-	Owners   int                    `json:"owners"`
-	Usage    protocol.Usage         `json:"usage"`
-	Tasks    []taskSummary          `json:"tasks"`
-	Open     []string               `json:"open,omitempty"` // calls without an output
-	Pending  []protocol.Pending     `json:"pending,omitempty"`
-	calls    map[string]string      // open calls: id to name
-	asked    map[string]protocol.ID // unused ids are not shown
+	Session  protocol.ID        `json:"session"`
+	Entry    protocol.Entry     `json:"entry"`
+	Provider string             `json:"provider,omitempty"`
+	Model    string             `json:"model,omitempty"`
+	Contexts int                `json:"contexts"`
+	Records  int                `json:"records"`
+	Owners   int                `json:"owners"`
+	Usage    protocol.Usage     `json:"usage"`
+	Tasks    []taskSummary      `json:"tasks"`
+	Open     []string           `json:"open,omitempty"` // calls without an output
+	Pending  []protocol.Pending `json:"pending,omitempty"`
+	calls    map[string]string  // open calls: id to name
 }
 
 // A taskSummary is one task on a line.
@@ -103,6 +102,7 @@ func (s *summary) task(t *taskSummary, r client.Record) {
 		s.Usage = m.Session
 	case protocol.TaskEnd:
 		t.Status, t.Code = m.Status, m.Code
+	default:
 	}
 }
 
@@ -142,7 +142,7 @@ func (l *link) show(ctx context.Context, sid protocol.ID, asJSON bool) error {
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name string, value any) { fmt.Fprintf(table, "%s\t%s\n", name, visibleLine(fmt.Sprint(value))) }
+	row := func(name string, value any) { say(table, "%s\t%s\n", name, visibleLine(fmt.Sprint(value))) }
 	row("session", s.Session)
 	row("title", s.Entry.Title)
 	row("state", s.Entry.State)
@@ -182,22 +182,22 @@ func (l *link) showTrace(ctx context.Context, sid protocol.ID, asJSON bool) erro
 		case err != nil:
 			return err
 		case r.Own != nil && !asJSON:
-			fmt.Fprintf(l.app.stdout, "  # owner %s, epoch %d\n", r.Own.Node, r.Own.Epoch)
+			say(l.app.stdout, "  # owner %s, epoch %d\n", r.Own.Node, r.Own.Epoch)
 			continue
 		case r.Own != nil:
 			continue
 		case asJSON:
-			fmt.Fprintf(l.app.stdout, "%s\n", r.Message.Encode())
+			say(l.app.stdout, "%s\n", r.Message.Encode())
 			continue
 		case r.Context != context:
 			context = r.Context
-			fmt.Fprintf(l.app.stdout, "-- context %03d --\n", context)
+			say(l.app.stdout, "-- context %03d --\n", context)
 		}
 		mark := "  "
 		if r.Private {
 			mark = "x "
 		}
-		fmt.Fprintln(l.app.stdout, mark+r.Message.String())
+		say(l.app.stdout, "%s\n", mark+r.Message.String())
 	}
 	return nil
 }

@@ -113,6 +113,7 @@ func (w *taskWatch) event(e client.Event) {
 		if p.TaskID == w.task.ID {
 			w.end, w.ended = &p, true
 		}
+	default:
 	}
 }
 

@@ -33,7 +33,7 @@ func (a *app) exportCommand() *cobra.Command {
 				return fmt.Errorf("export session %s: %w", sid, err)
 			}
 			for _, f := range files {
-				fmt.Fprintln(a.stdout, f)
+				say(a.stdout, "%s\n", f)
 			}
 			return nil
 		},
@@ -137,11 +137,12 @@ func (l *link) verify(ctx context.Context, sid protocol.ID) error {
 			running = true
 		case protocol.TaskEnd:
 			running = false
+		default:
 		}
 	}
 	faults := trace.Verify(recs, &trace.VerifyOptions{Open: running})
 	for _, f := range faults {
-		fmt.Fprintln(l.app.stdout, visibleLine(f.String()))
+		say(l.app.stdout, "%s\n", visibleLine(f.String()))
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("session %s: %d of %d records break a rule; rookery show %s --trace shows them", sid, len(faults), len(recs), sid)

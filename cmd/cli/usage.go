@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"text/tabwriter"
 
@@ -77,16 +76,16 @@ func (a *app) usage(ctx context.Context, by string, asJSON bool) error {
 	slices.Sort(keys)
 	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if !asJSON {
-		fmt.Fprintln(table, "requests\tfailed\tcached\tuncached\toutput\ttotal\t  "+by)
+		say(table, "%s\n", "requests\tfailed\tcached\tuncached\toutput\ttotal\t  "+by)
 	}
 	for _, key := range keys {
 		s := sums[key]
 		if asJSON {
-			fmt.Fprintf(a.stdout, "%s\n", protocol.Encode(s))
+			say(a.stdout, "%s\n", protocol.Encode(s))
 			continue
 		}
 		u := s.Usage
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", s.Requests, s.Failed, u.CacheRead, u.CacheWrite, u.Output, u.Total, visibleLine(key))
+		say(table, "%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", s.Requests, s.Failed, u.CacheRead, u.CacheWrite, u.Output, u.Total, visibleLine(key))
 	}
 	return table.Flush()
 }
