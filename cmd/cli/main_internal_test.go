@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"errors"
@@ -12,12 +12,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	cli "rookery/cmd/cli"
 	"rookery/protocol"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rookery": func() { os.Exit(cli.Program()) }})
+	testscript.Main(m, map[string]func(){"rookery": func() { os.Exit(program()) }})
 }
 
 // settings give a test a machine of its own: home, store and broker.

@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"strings"
@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
-
-	cli "rookery/cmd/cli"
 )
 
 func TestVisible_HostileTextIsShownAndNotExecuted(t *testing.T) {
@@ -29,8 +27,8 @@ func TestVisible_HostileTextIsShownAndNotExecuted(t *testing.T) {
 		"line of Unicode": {"a\u2028b", `a\u2028b`, `a\u2028b`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, cli.Visible(c.in))
-			require.Equal(t, c.line, cli.VisibleLine(c.in))
+			require.Equal(t, c.want, visible(c.in))
+			require.Equal(t, c.line, visibleLine(c.in))
 		})
 	}
 }
@@ -40,17 +38,17 @@ func FuzzVisible(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, out := range []string{cli.Visible(s), cli.VisibleLine(s)} {
+		for _, out := range []string{visible(s), visibleLine(s)} {
 			require.True(t, utf8.ValidString(out))
 			for _, r := range out {
 				require.False(t, unicode.Is(unicode.Bidi_Control, r), "%q", out)
 				require.False(t, unicode.IsControl(r) && r != '\n' && r != '\t', "%q", out)
 			}
-			require.Equal(t, out, cli.Visible(out), "what is visible stays as it is")
+			require.Equal(t, out, visible(out), "what is visible stays as it is")
 		}
-		require.NotContains(t, cli.VisibleLine(s), "\n")
-		if !strings.ContainsAny(s, "\r\\") && cli.Visible(s) == s {
-			require.Equal(t, strings.ReplaceAll(strings.ReplaceAll(s, "\n", `\n`), "\t", `\t`), cli.VisibleLine(s))
+		require.NotContains(t, visibleLine(s), "\n")
+		if !strings.ContainsAny(s, "\r\\") && visible(s) == s {
+			require.Equal(t, strings.ReplaceAll(strings.ReplaceAll(s, "\n", `\n`), "\t", `\t`), visibleLine(s))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package main_test
+package main
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"rookery/client"
-	cli "rookery/cmd/cli"
 	"rookery/internal/bus"
 	"rookery/internal/config"
 	"rookery/internal/host"
@@ -20,31 +19,33 @@ import (
 // show returns what a person sees of some events.
 func show(colour, users bool, es ...client.Event) (out, notices string) {
 	var o, n strings.Builder
-	f := cli.Human(&o, func(format string, args ...any) { fmt.Fprintf(&n, format+"\n", args...) }, colour, users)
+	p := &humanPrinter{out: &o, colour: colour, asked: users, tell: func(format string, args ...any) { say(&n, format+"\n", args...) }}
 	for _, e := range es {
-		f(e)
+		p.show(e)
 	}
 	return o.String(), n.String()
 }
 
+func event(p protocol.Payload) client.Event { return client.Event{Message: protocol.New(p)} }
+
 func text(e protocol.EventType, s string) client.Event {
-	return cli.Event(protocol.PartialText{Role: protocol.Assistant, EventType: e, Text: s})
+	return event(protocol.PartialText{Role: protocol.Assistant, EventType: e, Text: s})
 }
 
 func thinking(e protocol.EventType, s string) client.Event {
-	return cli.Event(protocol.PartialThinking{Role: protocol.Assistant, EventType: e, Thinking: s})
+	return event(protocol.PartialThinking{Role: protocol.Assistant, EventType: e, Thinking: s})
 }
 
 func output(s string) client.Event {
-	return cli.Event(protocol.ToolCallOutput{Output: s, ToolCallID: "a"})
+	return event(protocol.ToolCallOutput{Output: s, ToolCallID: "a"})
 }
 
 func TestHuman_TextStreamsAndCallsAreOneLine(t *testing.T) {
 	out, _ := show(false, false,
 		thinking(protocol.Start, ""), thinking(protocol.Delta, "hm"), thinking(protocol.Stop, ""),
 		text(protocol.Start, ""), text(protocol.Delta, "I lo"), text(protocol.Delta, "ok\n"), text(protocol.Stop, ""),
-		cli.Event(protocol.ToolCall{Name: "exec_command", Arguments: `{"command":"wc -w README.md"}`}),
-		cli.Event(protocol.ToolCall{Name: "odd", Arguments: `{"x":[1]}`}),
+		event(protocol.ToolCall{Name: "exec_command", Arguments: `{"command":"wc -w README.md"}`}),
+		event(protocol.ToolCall{Name: "odd", Arguments: `{"x":[1]}`}),
 		output("3 README.md\n"),
 		text(protocol.Delta, "3"), text(protocol.Stop, ""),
 	)
@@ -67,7 +68,7 @@ func TestHuman_OutputsAreShortened(t *testing.T) {
 func TestHuman_ColourIsOursAloneAndOnlyWhenAsked(t *testing.T) {
 	hostile := []client.Event{
 		text(protocol.Delta, "\x1b[2J"), thinking(protocol.Delta, "\x1b[2J"), output("\x1b[2J"),
-		cli.Event(protocol.ToolCall{Name: "\x1b[2J", Arguments: "{\"command\":\"\x1b[2J\"}"}), cli.Event(protocol.UserText("\x1b[2J")),
+		event(protocol.ToolCall{Name: "\x1b[2J", Arguments: "{\"command\":\"\x1b[2J\"}"}), event(protocol.UserText("\x1b[2J")),
 	}
 	out, _ := show(false, true, hostile...)
 	require.NotContains(t, out, "\x1b")
@@ -78,11 +79,11 @@ func TestHuman_ColourIsOursAloneAndOnlyWhenAsked(t *testing.T) {
 
 func TestHuman_WhatHappenedBesideIsANotice(t *testing.T) {
 	out, notices := show(false, false,
-		cli.Event(protocol.ApprovalDecision{Decision: protocol.Deny, ToolCallID: "A", By: "policy", Reason: "read-only"}),
-		cli.Event(protocol.ApprovalDecision{Decision: protocol.Allow, ToolCallID: "B", By: "user"}),
-		cli.Event(protocol.Retry{Attempt: 1, WaitMS: 250, Status: protocol.Timeout}),
-		cli.Event(protocol.Waiting{ToolCallID: "A", For: "a worker"}),
-		cli.Event(protocol.TaskEnd{Status: protocol.TaskFailed, Code: protocol.CodeLength, Reason: "cut", UndeliveredSteering: []string{"stop"}}),
+		event(protocol.ApprovalDecision{Decision: protocol.Deny, ToolCallID: "A", By: "policy", Reason: "read-only"}),
+		event(protocol.ApprovalDecision{Decision: protocol.Allow, ToolCallID: "B", By: "user"}),
+		event(protocol.Retry{Attempt: 1, WaitMS: 250, Status: protocol.Timeout}),
+		event(protocol.Waiting{ToolCallID: "A", For: "a worker"}),
+		event(protocol.TaskEnd{Status: protocol.TaskFailed, Code: protocol.CodeLength, Reason: "cut", UndeliveredSteering: []string{"stop"}}),
 		client.Event{Kind: client.Reconnecting},
 	)
 	require.Empty(t, out)
@@ -92,7 +93,7 @@ func TestHuman_WhatHappenedBesideIsANotice(t *testing.T) {
 
 func TestQuestion_ShowsAllOrSaysHowMuchNot(t *testing.T) {
 	ask := func(args string) string {
-		return cli.Question(protocol.ApprovalRequest{ToolCallID: "A", Name: "t", Arguments: args, Permission: "rw"})
+		return question(protocol.ApprovalRequest{ToolCallID: "A", Name: "t", Arguments: args, Permission: "rw"})
 	}
 	for name, c := range map[string]struct{ args, want string }{
 		"texts as they are":   {`{"cmd":"a \u003c b","n":[1, 2]}`, "  cmd: a < b\n  n: [1, 2]"},
@@ -109,19 +110,19 @@ func TestQuestion_ShowsAllOrSaysHowMuchNot(t *testing.T) {
 			require.Equal(t, "call A: t (may change things)\n"+c.want+"\n", ask(c.args))
 		})
 	}
-	long := strings.Repeat("x", 2*cli.MaxAsked)
-	require.Contains(t, ask(long), fmt.Sprintf("CUT: %d of %d characters are shown", cli.MaxAsked, len(long)+2))
+	long := strings.Repeat("x", 2*maxAsked)
+	require.Contains(t, ask(long), fmt.Sprintf("CUT: %d of %d characters are shown", maxAsked, len(long)+2))
 }
 
 func TestVerdict(t *testing.T) {
 	for line, want := range map[string]string{
 		"y": "allow:", " YES ": "allow:", "n": "deny:", "no": "deny:", "n too risky": "deny:too risky", "use git instead": "deny:use git instead",
 	} {
-		d, reason, ok := cli.Verdict(line)
+		d, reason, ok := verdict(line)
 		require.True(t, ok, line)
 		require.Equal(t, want, string(d)+":"+reason, line)
 	}
-	_, _, ok := cli.Verdict("  ")
+	_, _, ok := verdict("  ")
 	require.False(t, ok, "an empty line is no decision")
 }
 
@@ -136,11 +137,11 @@ func TestExitOf_ErrorsHaveTheDocumentedStatus(t *testing.T) {
 		6: {config.ErrNoModel, config.ErrNoKey, refused(protocol.ReplyModel)},
 	} {
 		for _, err := range errs {
-			require.Equal(t, want, cli.ExitOf(err), "%v", err)
+			require.Equal(t, want, faultOf(err).exit(), "%v", err)
 		}
 	}
 }
 
 func TestNoPasswords(t *testing.T) {
-	require.Equal(t, "[nats://me:xxxxx@h:1, nats://h:2]", cli.NoPasswords("[nats://me:secret@h:1, nats://h:2]"))
+	require.Equal(t, "[nats://me:xxxxx@h:1, nats://h:2]", withoutPasswords("[nats://me:secret@h:1, nats://h:2]"))
 }
