@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -33,9 +34,9 @@ func (h *home) start(t *testing.T, b *bus.Bus, r host.Roles) *host.Stack {
 	return s
 }
 
-// count has the demo model count the words of a file in dir, and returns the
-// session and the last text.
-func count(t *testing.T, c *client.Client, s *host.Stack, dir string) (protocol.ID, string) {
+// work has the demo model count the words of a file in dir, which takes it three
+// turns. It returns the session, how it ended and the last text.
+func work(t *testing.T, c *client.Client, s *host.Stack, dir string) (sid protocol.ID, end protocol.TaskEnd, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -44,8 +45,6 @@ func count(t *testing.T, c *client.Client, s *host.Stack, dir string) (protocol.
 		New: protocol.SessionOptions{Model: config.Demo, Worker: s.Worker, Workspace: dir},
 	})
 	require.NoError(t, err)
-	var said string
-	var end protocol.TaskEnd
 	for e, err := range c.Follow(ctx, task, nil) {
 		require.NoError(t, err)
 		if p, ok := e.Message.Payload.(protocol.Text); ok {
@@ -55,8 +54,15 @@ func count(t *testing.T, c *client.Client, s *host.Stack, dir string) (protocol.
 			end = p
 		}
 	}
+	return task.Session, end, said
+}
+
+// count is work that must be completed.
+func count(t *testing.T, c *client.Client, s *host.Stack, dir string) (protocol.ID, string) {
+	t.Helper()
+	sid, end, said := work(t, c, s, dir)
 	require.Equal(t, protocol.TaskCompleted, end.Status, "%+v", end)
-	return task.Session, said
+	return sid, said
 }
 
 func workspace(t *testing.T) string {
@@ -230,4 +236,32 @@ func TestServe_TwoOnOneStoreIsAnError(t *testing.T) {
 	err := host.Serve(t.Context(), h.cfg, host.ServeOptions{Listen: "127.0.0.1:0"})
 	require.ErrorIs(t, err, host.ErrStoreBusy)
 	require.NoError(t, stop())
+}
+
+func TestStart_AModelThatIsNotConfiguredIsRefused(t *testing.T) {
+	h := newHome(t)
+	b := h.join(t)
+	dir := workspace(t)
+	s := h.start(t, b, host.Roles{Orchestrator: true, Worker: true, Private: true, Allow: []string{dir}})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := client.New(b).At(s.Node).Run(ctx, client.RunRequest{
+		Prompt: "hello", New: protocol.SessionOptions{Model: "nobody", Worker: s.Worker, Workspace: dir},
+	})
+	refused, ok := errors.AsType[*client.RefusedError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, protocol.ReplyModel, refused.Reply.Code)
+	require.Contains(t, refused.Reply.Reason, "nobody")
+}
+
+func TestStart_TheLoopsSettingsAreTheConfigurations(t *testing.T) {
+	h := newHome(t)
+	h.cfg.MaxTurns = 1
+	b := h.join(t)
+	dir := workspace(t)
+	s := h.start(t, b, host.Roles{Orchestrator: true, Worker: true, Private: true, Allow: []string{dir}})
+	_, err := protocol.ParseID(string(s.Node))
+	require.NoError(t, err)
+	_, end, _ := work(t, client.New(b), s, dir)
+	require.Equal(t, protocol.TaskMaxTurns, end.Status)
 }

@@ -212,3 +212,19 @@ func TestFleet_BadFlagsOfTheDaemons(t *testing.T) {
 		require.Empty(t, p.stdout.String())
 	}
 }
+
+func TestServe_RunsJoinItAndGoOnWithoutIt(t *testing.T) {
+	w := newWorld(t)
+	require.Equal(t, protocol.ExitOK, w.readme().code)
+	detached := w.broker().PID
+	serve := w.start("rookery", "serve", "--listen", "127.0.0.1:0", "--allow", w.workspace)
+	serve.says("NATS_URL=")
+	require.NotEqual(t, detached, w.broker().PID)
+	require.Contains(t, w.ok("run", "-m", "demo", "-c", "--approve", "allow-all", "count the words in README.md"), "words")
+
+	serve.signal(syscall.SIGTERM)
+	require.Zero(t, serve.wait(), serve.stderr)
+	require.Zero(t, w.broker().PID)
+	require.Contains(t, w.ok("run", "-m", "demo", "-c", "--approve", "allow-all", "read README.md"), "rook")
+	w.verify(w.session("count the words in README.md"))
+}
