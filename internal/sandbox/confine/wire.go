@@ -64,11 +64,16 @@ func (c *Conn) Send(v any, fds ...int) error {
 // Recv waits for a message; io.EOF is the other side's end.
 func (c *Conn) Recv(v any) ([]*os.File, error) {
 	b, oob := make([]byte, maxPacket+1), make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, on, _, _, err := c.c.ReadMsgUnix(b, oob)
-	if err != nil {
-		return nil, err
+	for {
+		n, on, _, _, err := c.c.ReadMsgUnix(b, oob)
+		if errors.Is(err, unix.ECONNRESET) {
+			continue // it ended with messages unread; what it sent before still comes
+		}
+		if err != nil {
+			return nil, err
+		}
+		return unpack(b[:n], oob[:on], v)
 	}
-	return unpack(b[:n], oob[:on], v)
 }
 
 // Close ends both directions.
@@ -97,8 +102,8 @@ func Recv(fd int, v any) ([]*os.File, error) {
 	b, oob := make([]byte, maxPacket+1), make([]byte, unix.CmsgSpace(4*maxFiles))
 	for {
 		n, on, _, _, err := unix.Recvmsg(fd, b, oob, unix.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNRESET) {
+			continue // see Conn.Recv
 		}
 		if err != nil {
 			return nil, fmt.Errorf("receive: %w", err)

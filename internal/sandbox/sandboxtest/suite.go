@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T, ops sandbox.Ops) sandbox.Backend)
 		"Descriptors": (*bench).testDescriptors, "Invalid": (*bench).testInvalid, "Dir": (*bench).testDir, "LargeOutput": (*bench).testLargeOutput,
 		"LateReader": (*bench).testLateReader, "Parallel": (*bench).testParallel, "Ops": (*bench).testOps, "Close": (*bench).testClose, "Usage": (*bench).testUsage,
 	} {
-		t.Run(name, func(t *testing.T) { test(newBench(t, open(t, ops()))) })
+		t.Run(name, func(t *testing.T) { test(newBench(t, open(t, Ops()))) })
 	}
 }
 
@@ -48,7 +48,9 @@ func newBench(t *testing.T, b sandbox.Backend) *bench {
 	return &bench{t: t, backend: b, Session: s, workspace: spec.Workspace}
 }
 
-func ops() sandbox.Ops {
+// Ops are the operations that the suite asks for. A backend whose helper is another
+// process gives them there, too.
+func Ops() sandbox.Ops {
 	return sandbox.Ops{
 		"read": func(_ context.Context, v *sandbox.View, args json.RawMessage) (any, error) {
 			var name string

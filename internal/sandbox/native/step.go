@@ -1,0 +1,35 @@
+package native
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// try runs steps in order and tells which one failed.
+func try(steps ...step) *stageError {
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return failed(s.name, err)
+		}
+	}
+	return nil
+}
+
+type step struct {
+	name string
+	do   func() error
+}
+
+func failed(stage string, err error) *stageError {
+	var inner *stageError
+	if errors.As(err, &inner) {
+		return inner
+	}
+	e := &stageError{Stage: stage, Text: err.Error()}
+	var no unix.Errno
+	if errors.As(err, &no) {
+		e.Errno = int(no)
+	}
+	return e
+}
