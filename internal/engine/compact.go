@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"rookery/protocol"
@@ -47,6 +48,7 @@ func (r *run) checkpoint(outputs []protocol.Message) (compacted bool, failed *en
 		return true, nil
 	case protocol.Aborted:
 		return false, abortWith(protocol.AbortedInCompact)
+	default:
 	}
 	if r.failures++; r.failures >= maxFailedCompactions {
 		return false, failWith("compaction failed: "+cause, "")
@@ -82,7 +84,7 @@ func (r *run) compact(reason string, outputs []protocol.Message) (status protoco
 		status = protocol.Aborted
 	} else {
 		prompt := r.emit(protocol.UserText(r.cfg.CompactionPrompt))
-		input := append(outputs[:len(outputs):len(outputs)], prompt)
+		input := append(slices.Clip(outputs), prompt)
 		summary, status, cause = r.summarize(input, before)
 	}
 	if r.gone {
@@ -133,6 +135,7 @@ func (r *run) askSummary(input []protocol.Message, before int64) (string, Outcom
 			answer += p.Text
 		case protocol.ToolCall:
 			called = true
+		default:
 		}
 		if !protocol.IsPartial(p) {
 			r.emit(p)

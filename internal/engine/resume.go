@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"rookery/protocol"
 )
@@ -157,7 +158,7 @@ func (r *run) goOnWithTurn(k *Task) {
 	}
 	t.sent = t.input
 	if s := t.block.String(protocol.TagTurnRetried); s != "" {
-		t.sent = append(t.input[:len(t.input):len(t.input)], protocol.New(protocol.UserText(s)))
+		t.sent = append(slices.Clip(t.input), protocol.New(protocol.UserText(s)))
 	}
 	t.stream = r.noStream()
 	var e *ending
@@ -168,6 +169,7 @@ func (r *run) goOnWithTurn(k *Task) {
 		e = t.again(o, n)
 	case o.Status == protocol.Completed:
 		t.outcome = &Outcome{Status: o.Status}
+		t.known = true
 		t.cut = cutByLength(o.Reply)
 		t.restore(o.Calls)
 		t.settle()
@@ -315,20 +317,24 @@ func inPieces(p protocol.Payload) []protocol.Payload {
 		return []protocol.Payload{
 			protocol.PartialText{Role: p.Role, EventType: protocol.Start, StopReason: done},
 			protocol.PartialText{Role: p.Role, EventType: protocol.Delta, Text: p.Text, StopReason: done},
-			protocol.PartialText{Role: p.Role, EventType: protocol.Stop, StopReason: p.StopReason}, p,
+			protocol.PartialText{Role: p.Role, EventType: protocol.Stop, StopReason: p.StopReason},
+			p,
 		}
 	case protocol.Thinking:
 		return []protocol.Payload{
 			protocol.PartialThinking{Role: p.Role, EventType: protocol.Start, StopReason: done},
 			protocol.PartialThinking{Role: p.Role, EventType: protocol.Delta, Thinking: p.Thinking, StopReason: done},
-			protocol.PartialThinking{Role: p.Role, EventType: protocol.Stop, StopReason: p.StopReason}, p,
+			protocol.PartialThinking{Role: p.Role, EventType: protocol.Stop, StopReason: p.StopReason},
+			p,
 		}
 	case protocol.ToolCall:
 		return []protocol.Payload{
 			protocol.PartialToolCall{Role: p.Role, EventType: protocol.Start, Name: p.Name, ToolCallID: p.ToolCallID, StopReason: done},
 			protocol.PartialToolCall{Role: p.Role, EventType: protocol.Delta, Arguments: p.Arguments, ToolCallID: p.ToolCallID, StopReason: done},
-			protocol.PartialToolCall{Role: p.Role, EventType: protocol.Stop, ToolCallID: p.ToolCallID, StopReason: p.StopReason}, p,
+			protocol.PartialToolCall{Role: p.Role, EventType: protocol.Stop, ToolCallID: p.ToolCallID, StopReason: p.StopReason},
+			p,
 		}
+	default:
+		return []protocol.Payload{p}
 	}
-	return []protocol.Payload{p}
 }

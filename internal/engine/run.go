@@ -153,7 +153,9 @@ func (r *run) conclude(t *turn, e *ending) ([]protocol.Message, bool) {
 // after decides what follows a committed turn whose calls are terminal: an end, a
 // compaction, the next turn.
 func (r *run) after(t *turn) ([]protocol.Message, bool) {
-	r.from.History = append(append(r.from.History, t.sent...), t.committed()...)
+	if !t.known {
+		r.from.History = append(append(r.from.History, t.sent...), t.committed()...)
+	}
 	outputs := t.outputs()
 	if r.aborted {
 		return r.end(abortWith(protocol.AbortedByUser))

@@ -30,6 +30,7 @@ func (t *turn) track(p protocol.Payload) {
 		t.drop("thinking")
 	case protocol.ToolCall:
 		t.drop(p.ToolCallID)
+	default:
 	}
 }
 
@@ -61,6 +62,8 @@ func (t *turn) closeSegments(status protocol.StopReason) {
 		case protocol.PartialToolCall:
 			stop = protocol.PartialToolCall{Role: p.Role, EventType: protocol.Stop, ToolCallID: p.ToolCallID, StopReason: status}
 			half = protocol.ToolCall{Role: p.Role, Name: p.Name, Arguments: s.text.String(), ToolCallID: p.ToolCallID, StopReason: status}
+		default:
+			continue // no other is tracked
 		}
 		t.emit(stop)
 		t.reply = append(t.reply, t.emit(half))

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"rookery/protocol"
@@ -15,6 +16,7 @@ type turn struct {
 	sent  []protocol.Message // what the last attempt was sent
 	block protocol.Block     // of the failed attempts (L101)
 	next  []protocol.Message // delivered already for the turn behind this one
+	known bool               // another process committed it: the history has it
 
 	// Of the current attempt:
 	stream   *stream
@@ -63,7 +65,7 @@ func (t *turn) attempt() {
 	t.reply, t.calls, t.segments, t.outcome, t.cut = nil, nil, nil, nil, false
 	t.sent = t.input
 	if s := t.block.String(protocol.TagTurnRetried); s != "" {
-		t.sent = append(t.input[:len(t.input):len(t.input)], protocol.New(protocol.UserText(s)))
+		t.sent = append(slices.Clip(t.input), protocol.New(protocol.UserText(s)))
 	}
 	t.from.Requests++
 	t.emit(protocol.RequestBegin{})

@@ -76,8 +76,9 @@ func (s *session) busy(o order) bool {
 	case protocol.StateCompacting:
 		o.respond(refuse(protocol.ReplyCompacting, "session %s is being compacted: try again in a moment", s.id))
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // checkRun says what is wrong with a prompt.

@@ -32,12 +32,12 @@ func lostCall(t *testing.T, tool string) (*rig, *script) {
 func TestFate_CallOfAWorkerThatCameBackIsUnknown(t *testing.T) {
 	r, m := lostCall(t, "t")
 	r.worker.reboot()
-	lines := r.until(t, "s1", "+task_end(completed)")
+	lines := r.until(t, "+task_end(completed)")
 	require.Contains(t, lines, "+call_fate(A,unknown)")
 	require.Equal(t, protocol.NoteUnknown, m.request(1).Input[0].Payload.(protocol.ToolCallOutput).Output)
 	require.Equal(t, protocol.Failed, m.request(1).Input[0].Payload.(protocol.ToolCallOutput).StopReason)
 	require.Equal(t, 1, r.worker.ran("A"))
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestFate_ReadOnlyCallIsMadeAgain(t *testing.T) {
@@ -46,20 +46,20 @@ func TestFate_ReadOnlyCallIsMadeAgain(t *testing.T) {
 	r.worker.tools["A"] = nil
 	r.worker.mu.Unlock()
 	r.worker.reboot()
-	lines := r.until(t, "s1", "+task_end(completed)")
+	lines := r.until(t, "+task_end(completed)")
 	require.Contains(t, lines, "+call_fate(A,retried)")
 	require.Equal(t, "done A", m.request(1).Input[0].Payload.(protocol.ToolCallOutput).Output)
 	require.Equal(t, 2, r.worker.ran("A"))
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestFate_UnreachableWorkerIsWaitedForAndThenGivenUp(t *testing.T) {
 	r, m := lostCall(t, "t")
 	r.worker.leave()
-	r.until(t, "s1", "+call_fate(A,unreachable)")
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+call_fate(A,unreachable)")
+	r.until(t, "+task_end(completed)")
 	require.Equal(t, protocol.NoteUnknown, m.request(1).Input[0].Payload.(protocol.ToolCallOutput).Output)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestFate_CallThatNobodyTakesIsLost(t *testing.T) {
@@ -68,9 +68,9 @@ func TestFate_CallThatNobodyTakesIsLost(t *testing.T) {
 	r.host(t, "o1", quick)
 	r.worker.deaf()
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	lines := r.until(t, "s1", "+task_end(completed)")
+	lines := r.until(t, "+task_end(completed)")
 	require.Contains(t, lines, "+call_fate(A,lost)")
 	require.Equal(t, protocol.NoteLost(0), m.request(1).Input[0].Payload.(protocol.ToolCallOutput).Output)
 	require.Zero(t, r.worker.ran("A"))
-	r.verify(t, "s1")
+	r.verify(t)
 }

@@ -76,6 +76,7 @@ func idleReply(ctx context.Context, h *Host, sid protocol.ID, own protocol.Own, 
 		return refuse(protocol.ReplyUnknownCall, "session %s awaits no decision", sid)
 	case protocol.VerbSnap:
 		return protocol.Reply{Code: protocol.ReplyAccepted, Seq: seq, Snap: &protocol.Snap{Epoch: own.Epoch}}
+	default: // status
 	}
 	st := &protocol.Status{Session: sid, State: protocol.StateIdle, Owner: own.Node, Epoch: own.Epoch, Compactable: fold.Compactability()}
 	if s := fold.State(); s.Task != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"rookery/protocol"
 )
@@ -153,7 +154,7 @@ func (l *live) page(epoch, after uint64, n int) protocol.Snap {
 			continue
 		}
 		for off := 0; ; {
-			end := min(len(seg.text), off+maxSnapPage/2)
+			end := cut(seg.text, off+maxSnapPage/2)
 			if page == n {
 				snap.Segments = append(snap.Segments, protocol.Segment{
 					ID: seg.id, After: after, Start: seg.start, Text: string(seg.text[off:end]), Offset: off,
@@ -170,6 +171,17 @@ func (l *live) page(epoch, after uint64, n int) protocol.Snap {
 	}
 	snap.More = page > n
 	return snap
+}
+
+// cut is the last rune boundary of b up to n.
+func cut(b []byte, n int) int {
+	if n >= len(b) {
+		return len(b)
+	}
+	for n > 0 && !utf8.RuneStart(b[n]) {
+		n--
+	}
+	return n
 }
 
 // publish sends one live message; it is lossy by contract.
@@ -199,8 +211,9 @@ func fragment(p protocol.Payload) (key string, e protocol.EventType, piece strin
 		return "call:" + p.ToolCallID, p.EventType, p.Arguments, true
 	case protocol.PartialToolCallOutput:
 		return "out:" + p.ToolCallID, p.EventType, p.Output, len(p.Images) == 0
+	default:
+		return "", "", "", false
 	}
-	return "", "", "", false
 }
 
 func completeKey(p protocol.Payload) string {
@@ -215,6 +228,7 @@ func completeKey(p protocol.Payload) string {
 		return "call:" + p.ToolCallID
 	case protocol.ToolCallOutput:
 		return "out:" + p.ToolCallID
+	default:
 	}
 	return ""
 }
@@ -229,8 +243,9 @@ func delta(start protocol.Payload, piece string) protocol.Payload {
 		return protocol.PartialToolCall{Role: p.Role, EventType: protocol.Delta, Arguments: piece, ToolCallID: p.ToolCallID, StopReason: protocol.Completed}
 	case protocol.PartialToolCallOutput:
 		return protocol.PartialToolCallOutput{Role: p.Role, EventType: protocol.Delta, Output: piece, ToolCallID: p.ToolCallID, StopReason: protocol.Completed}
+	default:
+		return start
 	}
-	return start
 }
 
 // request begins the numbering of a request's segments.

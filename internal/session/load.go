@@ -100,7 +100,7 @@ func (s *session) own(ctx context.Context, read uint64) (protocol.Reply, error) 
 		return failed(protocol.ReplyTrace, err)
 	}
 	s.trace = log
-	s.n, s.seen = log.Last().N, log.Last().Seq
+	s.n = log.Last().N
 	st := s.fold.State()
 	s.placer.Context = st.Context
 	s.placer.Compacting = st.Task != nil && st.Task.Compaction != nil
@@ -129,6 +129,9 @@ func (s *session) read(ctx context.Context, after uint64) (uint64, error) {
 			return after, fmt.Errorf("read the trace of %s: %w", s.id, err)
 		}
 		after = f.Seq
+		if f.Visible() {
+			s.seen = f.Seq
+		}
 		for _, m := range f.Messages {
 			s.fold.Add(f.Context, m)
 		}

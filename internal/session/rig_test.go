@@ -86,10 +86,10 @@ func (r *rig) command(t *testing.T, sid protocol.ID, verb protocol.Verb, cmd pro
 }
 
 // records reads the session's trace.
-func (r *rig) records(t *testing.T, sid protocol.ID) []trace.Record {
+func (r *rig) records(t *testing.T) []trace.Record {
 	t.Helper()
 	var rs []trace.Record
-	for f, err := range r.client.Trace(context.Background(), sid, 0) {
+	for f, err := range r.client.Trace(context.Background(), "s1", 0) {
 		require.NoError(t, err)
 		for _, m := range f.Messages {
 			rs = append(rs, trace.Record{Context: f.Context, Private: f.Private, Message: m})
@@ -100,13 +100,13 @@ func (r *rig) records(t *testing.T, sid protocol.ID) []trace.Record {
 
 // until waits for a recorded message with that notation and returns the notation of
 // all records.
-func (r *rig) until(t *testing.T, sid protocol.ID, last string) []string {
+func (r *rig) until(t *testing.T, last string) []string {
 	t.Helper()
 	var lines []string
 	require.Eventually(t, func() bool {
 		lines = nil
 		found := false
-		for _, rec := range r.records(t, sid) {
+		for _, rec := range r.records(t) {
 			lines = append(lines, rec.Message.String())
 			found = found || rec.Message.String() == last
 		}
@@ -136,9 +136,9 @@ func (r *rig) waitRequests(t *testing.T, m *script, n int) {
 	}, wait, tick)
 }
 
-func (r *rig) verify(t *testing.T, sid protocol.ID) {
+func (r *rig) verify(t *testing.T) {
 	t.Helper()
-	require.Empty(t, trace.Verify(r.records(t, sid), nil))
+	require.Empty(t, trace.Verify(r.records(t), nil))
 }
 
 // A worker claims calls and runs functions.

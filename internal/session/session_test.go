@@ -18,9 +18,9 @@ func TestSession_TaskRunsOverTheBus(t *testing.T) { // L002 L005 L036 L046
 	r.host(t, "o1")
 	reply := r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
 	require.Equal(t, protocol.ReplyAccepted, reply.Code, reply.Reason)
-	lines := r.until(t, "s1", "+task_end(completed)")
+	lines := r.until(t, "+task_end(completed)")
 	require.Equal(t, []string{"session_meta", "+task_begin(run)", `text[user]"go"`, "request_begin", "tool_call[A,completed]", "approval_decision(allow,A)"}, lines[:6])
-	r.verify(t, "s1")
+	r.verify(t)
 	in := m.request(1).Input
 	require.Len(t, in, 2)
 	require.Equal(t, `tool_call_output[A,completed]"done A"`, in[0].String())
@@ -31,7 +31,7 @@ func TestSession_TaskRunsOverTheBus(t *testing.T) { // L002 L005 L036 L046
 	r.untilIdle(t, "s1")
 	require.Len(t, m.request(2).History, 6)
 	require.Equal(t, `text[user]"more"`, m.request(2).Input[0].String())
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestSession_RepeatedCommandGetsTheSameAnswer(t *testing.T) {
@@ -40,10 +40,10 @@ func TestSession_RepeatedCommandGetsTheSameAnswer(t *testing.T) {
 	r.host(t, "o1")
 	for range 3 {
 		require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow)).Code)
-		r.until(t, "s1", "+task_end(completed)")
+		r.until(t, "+task_end(completed)")
 	}
 	n := 0
-	for _, rec := range r.records(t, "s1") {
+	for _, rec := range r.records(t) {
 		if _, ok := rec.Message.Payload.(protocol.TaskBegin); ok {
 			n++
 		}
@@ -56,7 +56,7 @@ func TestSession_ApprovalIsAskedAfterTheRestIsStored(t *testing.T) { // L038 L13
 	r := newRig(t, m)
 	r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", protocol.TaskOptions{Approve: "ask"}))
-	lines := r.until(t, "s1", "+approval_request(A)")
+	lines := r.until(t, "+approval_request(A)")
 	require.Equal(t, []string{"tool_call[A,completed]", "+reply_received", "+approval_request(A)"}, lines[len(lines)-3:])
 	st := r.command(t, "s1", protocol.VerbStatus, protocol.Command{ID: "q"}).Status
 	require.Equal(t, "A", st.Pending[0].ToolCallID)
@@ -69,13 +69,13 @@ func TestSession_ApprovalIsAskedAfterTheRestIsStored(t *testing.T) { // L038 L13
 	unknown := r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "c3", ToolCallID: "Z", Decision: protocol.Deny})
 	require.Equal(t, protocol.ReplyUnknownCall, unknown.Code)
 
-	r.until(t, "s1", "+approval_request(B)")
+	r.until(t, "+approval_request(B)")
 	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "c4", ToolCallID: "B", Decision: protocol.Deny, Reason: "no"}).Code)
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	require.Equal(t, `tool_call_output[B,aborted]"Tool call denied by user."`, m.request(1).Input[1].String())
 	require.Equal(t, 1, r.worker.ran("A"))
 	require.Zero(t, r.worker.ran("B"))
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestSession_AbortStopsAPendingApprovalAndIsAcknowledgedWhenStored(t *testing.T) { // L068 L135
@@ -83,16 +83,16 @@ func TestSession_AbortStopsAPendingApprovalAndIsAcknowledgedWhenStored(t *testin
 	r := newRig(t, m)
 	r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", protocol.TaskOptions{Approve: "ask"}))
-	r.until(t, "s1", "+approval_request(A)")
+	r.until(t, "+approval_request(A)")
 	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "a"}).Code)
-	lines := r.until(t, "s1", "+task_end(aborted)")
+	lines := r.until(t, "+task_end(aborted)")
 	require.Equal(t, []string{
 		"+abort_requested", "+approval_closed(A)", "token_usage(request 10, session 10)", "request_end(completed)",
 		`abort("aborted by user")`, "+task_end(aborted)",
 	}, lines[len(lines)-6:])
 	require.Equal(t, protocol.ReplyIdle, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "a2"}).Code)
 	require.Equal(t, protocol.ReplyNotRunning, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "x", Text: "hi"}).Code)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestSession_SteeringIsDelivered(t *testing.T) { // L084 L085 L133
@@ -108,9 +108,9 @@ func TestSession_SteeringIsDelivered(t *testing.T) { // L084 L085 L133
 	require.Equal(t, protocol.ReplyBadRequest, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "s0", Text: "  "}).Code)
 	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "st1", Text: " left "}).Code)
 	close(hold)
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	require.Equal(t, protocol.Steering("left"), m.request(1).Input[0].Payload.(protocol.Text).Text)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestSession_OpensAnywhereWhenIdle(t *testing.T) { // L153
@@ -118,14 +118,14 @@ func TestSession_OpensAnywhereWhenIdle(t *testing.T) { // L153
 	r := newRig(t, m)
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	stop()
 	r.host(t, "o2")
 	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbRun, prompt("t2", "more", allow)).Code)
 	r.untilIdle(t, "s1")
 	require.Len(t, m.request(1).History, 2)
 	require.Equal(t, uint64(2), r.command(t, "s1", protocol.VerbStatus, protocol.Command{ID: "q"}).Status.Epoch)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestSession_IdleSessionIsClosed(t *testing.T) {
@@ -133,7 +133,7 @@ func TestSession_IdleSessionIsClosed(t *testing.T) {
 	r := newRig(t, m)
 	r.host(t, "o1", func(c *session.Config) { c.IdleAfter = 50 * time.Millisecond })
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -156,4 +156,27 @@ func TestSession_NothingIsMadeWithoutAWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, exists)
 	require.Equal(t, protocol.ReplyNotFound, r.command(t, "s9", protocol.VerbAbort, protocol.Command{ID: "a"}).Code)
+}
+
+func TestSession_BeatFollowsTheEndOfATask(t *testing.T) {
+	r := newRig(t, &script{steps: []step{says("one")}})
+	r.host(t, "o1")
+	out, err := r.client.Subscribe(t.Context(), "s1")
+	require.NoError(t, err)
+	defer out.Close()
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	var seq uint64
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		ev, err := out.Next(ctx)
+		cancel()
+		require.NoError(t, err)
+		if ev.Frame != nil && ev.Frame.Own == nil {
+			seq = ev.Frame.Seq
+		}
+		if ev.Live != nil && ev.Live.Beat != nil && ev.Live.Beat.State == protocol.StateIdle {
+			require.Equal(t, seq, ev.Live.Beat.Seq)
+			return
+		}
+	}
 }

@@ -22,9 +22,9 @@ func hang(ps ...protocol.Payload) step {
 	}
 }
 
-func after(lines []string, mark string) []string {
+func afterTakeover(lines []string) []string {
 	for i, l := range lines {
-		if l == mark {
+		if l == "+takeover" {
 			return lines[i:]
 		}
 	}
@@ -39,18 +39,18 @@ func TestTakeover_RunningCallIsAwaitedAndNotRepeated(t *testing.T) {
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
 	require.Eventually(t, func() bool { return r.worker.ran("A") == 1 }, wait, tick)
-	r.until(t, "s1", "request_end(completed)")
+	r.until(t, "request_end(completed)")
 	stop()
 	r.host(t, "o2")
 	require.Equal(t, protocol.ReplyTaskInProgress, r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow)).Code)
 	close(release)
-	lines := r.until(t, "s1", "+task_end(completed)")
+	lines := r.until(t, "+task_end(completed)")
 	require.Equal(t, []string{
 		"+takeover", `tool_call_output[A,completed]"slow"`, "request_begin", `text[assistant]"end"`,
 		"token_usage(request 10, session 20)", "request_end(completed)", "+task_end(completed)",
-	}, after(lines, "+takeover"))
+	}, afterTakeover(lines))
 	require.Equal(t, 1, r.worker.ran("A"))
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestTakeover_ResultThatCameMeanwhileIsTaken(t *testing.T) {
@@ -66,9 +66,9 @@ func TestTakeover_ResultThatCameMeanwhileIsTaken(t *testing.T) {
 	<-done
 	r.host(t, "o2")
 	r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	require.Equal(t, 1, r.worker.ran("A"))
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestTakeover_OpenRequestIsMadeAnew(t *testing.T) { // L157
@@ -78,16 +78,16 @@ func TestTakeover_OpenRequestIsMadeAnew(t *testing.T) { // L157
 	r := newRig(t, m)
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	r.until(t, "s1", `text[assistant]"half"`)
+	r.until(t, `text[assistant]"half"`)
 	stop()
 	r.host(t, "o2")
 	r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
-	lines := r.until(t, "s1", "+task_end(completed)")
-	require.Equal(t, []string{"+takeover", "request_end(timeout)", "request_begin"}, after(lines, "+takeover")[:3])
+	lines := r.until(t, "+task_end(completed)")
+	require.Equal(t, []string{"+takeover", "request_end(timeout)", "request_begin"}, afterTakeover(lines)[:3])
 	in := m.request(1).Input
 	require.Len(t, in, 2)
 	require.Equal(t, "[turn_retried]\n  [text]half[/text]\n[/turn_retried]", in[1].Payload.(protocol.Text).Text)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestTakeover_PendingApprovalComesBackUnderTheSameID(t *testing.T) {
@@ -95,21 +95,21 @@ func TestTakeover_PendingApprovalComesBackUnderTheSameID(t *testing.T) {
 	r := newRig(t, m)
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", protocol.TaskOptions{Approve: "ask"}))
-	r.until(t, "s1", "+approval_request(A)")
+	r.until(t, "+approval_request(A)")
 	stop()
 	r.host(t, "o2")
 	require.Equal(t, protocol.ReplyTaskInProgress, r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow)).Code)
 	require.Eventually(t, func() bool {
-		return strings.Count(strings.Join(r.until(t, "s1", "+takeover"), " "), "+approval_request(A)") == 2
+		return strings.Count(strings.Join(r.until(t, "+takeover"), " "), "+approval_request(A)") == 2
 	}, wait, tick)
 	r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "a1", ToolCallID: "A", Decision: protocol.Allow})
-	r.until(t, "s1", "+approval_request(B)")
+	r.until(t, "+approval_request(B)")
 	r.command(t, "s1", protocol.VerbApprove, protocol.Command{ID: "a2", ToolCallID: "B", Decision: protocol.Allow})
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	require.Len(t, m.requests, 2, "the reply was not asked for again")
 	require.Equal(t, 1, r.worker.ran("A"))
 	require.Equal(t, 1, r.worker.ran("B"))
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestTakeover_SteeringThatWasAcceptedIsDelivered(t *testing.T) { // L092
@@ -117,15 +117,15 @@ func TestTakeover_SteeringThatWasAcceptedIsDelivered(t *testing.T) { // L092
 	r := newRig(t, m)
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	r.until(t, "s1", "request_begin")
+	r.until(t, "request_begin")
 	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "st", Text: "left"}).Code)
 	stop()
 	m.steps = append(m.steps, says("left it is"))
 	r.host(t, "o2")
 	require.Equal(t, protocol.ReplyAccepted, r.command(t, "s1", protocol.VerbSteer, protocol.Command{ID: "st", Text: "left"}).Code)
-	r.until(t, "s1", "+task_end(completed)")
+	r.until(t, "+task_end(completed)")
 	require.Equal(t, protocol.Steering("left"), m.request(2).Input[0].Payload.(protocol.Text).Text)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestTakeover_AbortThatWasAcceptedIsFinished(t *testing.T) {
@@ -135,15 +135,15 @@ func TestTakeover_AbortThatWasAcceptedIsFinished(t *testing.T) {
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
 	require.Eventually(t, func() bool { return r.worker.ran("A") == 1 }, wait, tick)
-	r.until(t, "s1", "request_end(completed)")
+	r.until(t, "request_end(completed)")
 	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "ab"}).Code)
 	stop()
 	r.host(t, "o2")
 	r.command(t, "s1", protocol.VerbRun, prompt("t2", "more", allow))
-	lines := r.until(t, "s1", "+task_end(aborted)")
+	lines := r.until(t, "+task_end(aborted)")
 	require.Equal(t, []string{
 		"+takeover", `tool_call_output[A,aborted]"[interrupted: tool aborted by user]"`, `abort("aborted by user")`, "+task_end(aborted)",
-	}, after(lines, "+takeover")[:4])
+	}, afterTakeover(lines)[:4])
 }
 
 func TestTakeover_ThreeLostOrchestratorsEndTheTurn(t *testing.T) {
@@ -161,10 +161,10 @@ func TestTakeover_ThreeLostOrchestratorsEndTheTurn(t *testing.T) {
 	stop()
 	r.host(t, "o4")
 	r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
-	lines := r.until(t, "s1", "+task_end(failed)")
+	lines := r.until(t, "+task_end(failed)")
 	require.Equal(t, `abort("orchestrator lost 3 times in this turn")`, lines[len(lines)-2])
 	require.Len(t, m.requests, 3)
-	r.verify(t, "s1")
+	r.verify(t)
 }
 
 func TestTakeover_SurvivorTakesOverByItself(t *testing.T) {
@@ -172,11 +172,11 @@ func TestTakeover_SurvivorTakesOverByItself(t *testing.T) {
 	r := newRig(t, m)
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	r.until(t, "s1", "request_begin")
+	r.until(t, "request_begin")
 	r.host(t, "o2")
 	stop()
-	r.until(t, "s1", "+task_end(completed)")
-	r.verify(t, "s1")
+	r.until(t, "+task_end(completed)")
+	r.verify(t)
 }
 
 func TestTakeover_AbortNeedsNoWorker(t *testing.T) { // L135
@@ -184,12 +184,12 @@ func TestTakeover_AbortNeedsNoWorker(t *testing.T) { // L135
 	r := newRig(t, m)
 	stop := r.host(t, "o1")
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
-	r.until(t, "s1", "request_begin")
+	r.until(t, "request_begin")
 	stop()
 	r.worker.leave()
 	r.host(t, "o2")
 	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "ab"}).Code)
-	lines := r.until(t, "s1", "+task_end(aborted)")
-	require.Equal(t, []string{"+takeover", "+abort_requested", "request_end(aborted)", `abort("aborted by user")`, "+task_end(aborted)"}, after(lines, "+takeover"))
-	r.verify(t, "s1")
+	lines := r.until(t, "+task_end(aborted)")
+	require.Equal(t, []string{"+takeover", "+abort_requested", "request_end(aborted)", `abort("aborted by user")`, "+task_end(aborted)"}, afterTakeover(lines))
+	r.verify(t)
 }

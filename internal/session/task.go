@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
 	"unicode/utf8"
 
 	"rookery/internal/engine"
@@ -145,6 +144,7 @@ func (s *session) observe(m protocol.Message) {
 		delete(s.pending, p.ToolCallID)
 	case protocol.TaskEnd:
 		s.ending = true
+	default:
 	}
 }
 
@@ -171,6 +171,7 @@ func (s *session) confirmed(ctx context.Context, m protocol.Message) {
 		s.fire("decision:" + p.ToolCallID)
 	case protocol.TaskEnd:
 		s.taskStored(ctx)
+	default:
 	}
 }
 

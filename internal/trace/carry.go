@@ -1,6 +1,10 @@
 package trace
 
-import "rookery/protocol"
+import (
+	"slices"
+
+	"rookery/protocol"
+)
 
 // settle turns the open turn of a task that has ended into pending input.
 func (f *Fold) settle() {
@@ -20,7 +24,7 @@ func (f *Fold) input() []protocol.Message {
 	case o.requested, f.retrying():
 		attempts := o.attempts
 		if o.requested {
-			attempts = append(attempts[:len(attempts):len(attempts)], o.current)
+			attempts = append(slices.Clip(attempts), o.current)
 		}
 		in = append(in, withRetried(o.input, attempts)...)
 	default:

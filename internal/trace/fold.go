@@ -330,8 +330,9 @@ func userSide(p protocol.Payload) bool {
 		return p.Role == protocol.User
 	case protocol.ImageURL:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func (f *Fold) output(p protocol.ToolCallOutput, m protocol.Message) {
@@ -396,6 +397,7 @@ func (f *Fold) event(m protocol.Message) {
 		if f.task != nil {
 			f.task.AbortRequested = &p
 		}
+	default:
 	}
 }
 

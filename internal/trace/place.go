@@ -54,6 +54,7 @@ func (p *Placer) Place(m protocol.Message) (context int, private, recorded bool)
 	case protocol.Thinking, protocol.ToolCall, protocol.InlineData, protocol.InlineThinking, protocol.ImageURL,
 		protocol.RequestBegin, protocol.RequestEnd:
 		return p.Context, p.Compacting, true
+	default:
+		return p.Context, false, true
 	}
-	return p.Context, false, true
 }
