@@ -99,6 +99,18 @@ func (b *Bus) Leases(ctx context.Context) ([]Lease, error) {
 	return values[Lease](ctx, b, bucketNodes)
 }
 
+// LeasesKept says for how long leases have been kept without a break: since the
+// broker was started, or the first lease was taken. Who holds none by then, though
+// that is longer than LeaseTTL, is not there.
+func (b *Bus) LeasesKept(ctx context.Context) (time.Duration, error) {
+	s, err := b.js.Stream(ctx, b.bucketStream(bucketNodes))
+	if err != nil {
+		return 0, fmt.Errorf("ask for the leases: %w", err)
+	}
+	info := s.CachedInfo()
+	return info.TimeStamp.Sub(info.Created), nil
+}
+
 // leasePoll is how often the watch looks. It does not subscribe to the bucket: then
 // a renewal without a bucket would have a receiver, and nobody would notice.
 const leasePoll = 500 * time.Millisecond

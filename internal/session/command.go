@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rookery/internal/trace"
 	"rookery/protocol"
 )
 
@@ -147,11 +148,7 @@ func (s *session) compact(ctx context.Context, o order) {
 	if s.busy(o) {
 		return
 	}
-	why := s.fold.Compactability()
-	if s.h.cfg.Settings.NoCompaction {
-		why = "unsupported"
-	}
-	if why != "ok" {
+	if why := s.h.compactability(s.fold); why != "ok" {
 		o.respond(refuse(protocol.ReplyNothing, "%s", why))
 		return
 	}
@@ -164,6 +161,14 @@ func (s *session) compact(ctx context.Context, o order) {
 		return
 	}
 	s.when("task:"+o.cmd.ID, o, protocol.Reply{Code: protocol.ReplyAccepted})
+}
+
+// compactability says whether there is something to compact, or why not (L128).
+func (h *Host) compactability(f *trace.Fold) string {
+	if h.cfg.Settings.NoCompaction {
+		return "unsupported"
+	}
+	return f.Compactability()
 }
 
 // steer queues a text for the running task (L084, L096).
@@ -232,7 +237,7 @@ func (s *session) status() *protocol.Status {
 	st := &protocol.Status{
 		Session: s.id, State: s.stateNow(), Owner: s.h.cfg.Node, Epoch: s.trace.Epoch(), Title: s.title,
 		Model: s.model.Name, Workspace: s.place.Path, Worker: s.place.Worker, Sandbox: s.state.Sandbox,
-		Compactable: s.fold.Compactability(),
+		Compactable: s.h.compactability(s.fold),
 	}
 	if t := s.fold.State().Task; t != nil {
 		st.TaskID = t.TaskID

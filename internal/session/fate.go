@@ -55,9 +55,10 @@ func (d *dispatch) gone(ctx context.Context) bool {
 		d.missing = 0
 		return false
 	}
-	// Its result may have been stored since it was last read.
+	// Another process without the call never had its result; the same one may
+	// have stored it a moment ago.
 	d.missing++
-	return r.Boot != d.claim.Boot && d.missing >= 2 || d.missing >= 4
+	return r.Boot != d.claim.Boot || d.missing >= 3
 }
 
 // beyondReach notes that the claimant can't be reached, and reports when that has

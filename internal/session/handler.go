@@ -78,7 +78,7 @@ func idleReply(ctx context.Context, h *Host, sid protocol.ID, own protocol.Own, 
 		return protocol.Reply{Code: protocol.ReplyAccepted, Seq: seq, Snap: &protocol.Snap{Epoch: own.Epoch}}
 	default: // status
 	}
-	st := &protocol.Status{Session: sid, State: protocol.StateIdle, Owner: own.Node, Epoch: own.Epoch, Compactable: fold.Compactability()}
+	st := &protocol.Status{Session: sid, State: protocol.StateIdle, Owner: own.Node, Epoch: own.Epoch, Compactable: h.compactability(fold)}
 	if s := fold.State(); s.Task != nil {
 		st.State, st.TaskID = protocol.StateRunning, s.Task.TaskID
 	}

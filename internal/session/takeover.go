@@ -97,6 +97,9 @@ func (x executor) resume(ctx context.Context, c engine.Call, tool protocol.Tool,
 	if r := d.resync(ctx); r != nil {
 		return d.output(r)
 	}
+	if d.claim != nil && d.gone(ctx) {
+		return d.bury(ctx, emit)
+	}
 	if d.claim != nil {
 		return d.await(ctx, emit)
 	}
@@ -129,7 +132,7 @@ func (h *Host) ownerGone(ctx context.Context, sid protocol.ID, own protocol.Own)
 		case errors.Is(err, bus.ErrGone):
 			missed++
 		}
-		if missed >= 2 && (h.knew(own.Node) || h.settled()) {
+		if missed >= 2 && (h.knew(own.Node) || h.settled(ctx)) {
 			return true
 		}
 		if !sleep(ctx, 100*time.Millisecond) {
@@ -138,11 +141,15 @@ func (h *Host) ownerGone(ctx context.Context, sid protocol.ID, own protocol.Own)
 	}
 }
 
-// settled reports that this process has been connected for the life of a lease:
-// whoever has not come back by now is gone.
-func (h *Host) settled() bool {
+// settled reports that the broker has been there for the life of a lease, or this
+// process connected to it: whoever has not come back by now is gone.
+func (h *Host) settled(ctx context.Context) bool {
 	link := h.bus.Link()
-	return link.Up && time.Since(link.Since) >= bus.LeaseTTL
+	if link.Up && time.Since(link.Since) >= bus.LeaseTTL {
+		return true
+	}
+	kept, err := h.bus.LeasesKept(ctx)
+	return err == nil && kept >= bus.LeaseTTL
 }
 
 // released reports that the owner said that it let go.
