@@ -86,6 +86,9 @@ func complete(p protocol.Payload) whole {
 	case protocol.ToolCall:
 		return whole{"call:" + p.ToolCallID, protocol.PartialToolCall{Role: p.Role, Name: p.Name, ToolCallID: p.ToolCallID}, p.Arguments, nil, p.StopReason}
 	case protocol.ToolCallOutput:
+		if p.Output == protocol.NoteDenied && p.StopReason == protocol.Aborted {
+			return whole{} // nothing ran (L048)
+		}
 		return whole{outputKey(p.ToolCallID), protocol.PartialToolCallOutput{Role: p.Role, ToolCallID: p.ToolCallID}, p.Output, p.Images, p.StopReason}
 	default: // never streamed
 	}

@@ -64,6 +64,10 @@ func playStack(t *testing.T, s *enginetest.Scenario) *enginetest.Result {
 		result = p.result()
 		if t.Failed() || len(p.endpoint.Faults()) > 0 {
 			t.Logf("the viewer saw:\n%s", strings.Join(lines(result.Output), "\n"))
+			for i := range result.Inputs {
+				t.Logf("request %d has the history\n%s\nand the input\n%s", i+1,
+					strings.Join(lines(result.Histories[i]), "\n"), strings.Join(lines(result.Inputs[i]), "\n"))
+			}
 		}
 	})
 	return result
@@ -148,6 +152,8 @@ func (p *stack) send(st enginetest.Statement) (protocol.ReplyCode, error) {
 		var t client.Task
 		if t, err = p.client.Compact(ctx, stackSession); err == nil {
 			p.began(t.ID)
+		} else if errors.Is(err, client.ErrNoSession) {
+			return protocol.ReplyNothing, nil
 		}
 	case enginetest.VerbSteer:
 		if err = p.client.Steer(ctx, stackSession, st.Text); errors.Is(err, client.ErrNoSession) {

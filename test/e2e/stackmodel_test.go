@@ -19,7 +19,7 @@ import (
 // is an error: such a file is of the engine's level.
 func steps(r enginetest.Reply, gates *enginetest.Gates) ([]llmtest.Step, error) {
 	var out []llmtest.Step
-	said := false
+	said := len(r.Usages) > 0
 	for _, it := range r.Items {
 		pieces := slices.DeleteFunc(slices.Clone(it.Pieces), func(p string) bool { return p == "" })
 		switch it.Kind {

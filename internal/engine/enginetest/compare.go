@@ -5,6 +5,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -121,7 +122,38 @@ func split(lines []string) map[string][]string {
 			by[who] = append(by[who], line)
 		}
 	}
+	for who, lines := range by {
+		by[who] = joined(lines)
+	}
 	return by
+}
+
+var deltaLine = regexp.MustCompile(`^(partial_\w+(?:\[[^\]]*\])?)\(delta:(".*")\)$`)
+
+// joined makes one delta of those that follow one another: how a text is cut into
+// pieces is not the stack's to keep.
+func joined(lines []string) []string {
+	var out []string
+	head, text := "", ""
+	for _, line := range lines {
+		m := deltaLine.FindStringSubmatch(line)
+		if m == nil {
+			out, head = append(out, line), ""
+			continue
+		}
+		piece, err := strconv.Unquote(m[2])
+		if err != nil {
+			piece = m[2]
+		}
+		if m[1] == head {
+			text += piece
+			out = out[:len(out)-1]
+		} else {
+			head, text = m[1], piece
+		}
+		out = append(out, fmt.Sprintf("%s(delta:%q)", head, text))
+	}
+	return out
 }
 
 // epochs tells each output with how many requests had begun before it.

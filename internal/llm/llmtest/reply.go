@@ -85,6 +85,9 @@ func Hold(name string) Step {
 	}}
 }
 
+// Do pauses while f runs; gone is closed when the client or the server has ended.
+func Do(f func(gone <-chan struct{})) Step { return Step{do: func(p *player) { f(p.gone) }} }
+
 // Comment sends a line that only keeps the connection busy.
 func Comment(text string) Step { return Raw(": " + text + "\n\n") }
 
