@@ -1,6 +1,7 @@
 package native_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -11,20 +12,35 @@ import (
 	"rookery/internal/sandbox/sandboxtest"
 )
 
+// soft: an ordinary user may have no control groups.
+var soft = os.Geteuid() != 0
+
+// shared is one backend for all tests: making one costs a compiled filter.
+var shared = native.New(sandboxtest.Ops(), native.Options{SoftLimits: soft})
+
 func TestMain(m *testing.M) {
 	native.Main(sandboxtest.Ops())
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := shared.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
-// open returns a backend that ends with the test.
-func open(t *testing.T, ops sandbox.Ops) sandbox.Backend {
-	t.Helper()
-	// An ordinary user may have no control groups.
-	n := native.New(ops, native.Options{SoftLimits: os.Geteuid() != 0})
-	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	return n
-}
+func open(*testing.T, sandbox.Ops) sandbox.Backend { return shared }
 
 func TestNative(t *testing.T) {
 	sandboxtest.Run(t, open)
+}
+
+func TestNative_Check(t *testing.T) {
+	n := open(t, sandboxtest.Ops())
+	r, err := n.Check(t.Context())
+	require.NoError(t, err)
+	for _, l := range r.Lines {
+		t.Log(l)
+	}
+	require.GreaterOrEqual(t, len(r.Lines), 14)
+	require.Equal(t, soft, r.Warning != "")
 }
