@@ -21,9 +21,11 @@ func sessionConfig(b *bus.Bus, cfg *config.Config, private bool, ms *models, log
 		Bus: b, Node: node, Models: ms.find, System: cfg.System, Settings: settings(cfg),
 		Policy: func(pool, tool string) session.Policy {
 			p := cfg.Policy(pool, tool)
-			return session.Policy{Permission: p.Permission, Idempotent: p.Idempotent}
+			return session.Policy{Permission: p.Permission, Idempotent: p.Idempotent, Timeout: cfg.Tools.Timeouts[tool]}
 		},
-		Pool: cfg.Pool, Private: private,
+		Enabled: cfg.Tools.Enabled, ToolTimeout: cfg.Tools.Timeout, MaxOutput: cfg.Tools.MaxOutputLength,
+		ApprovalTimeout: max(0, cfg.Tools.ApprovalTimeout),
+		Pool:            cfg.Pool, Private: private,
 		QueueTimeout: cfg.Tools.QueueTimeout, PinnedTimeout: cfg.Tools.PinnedQueueTimeout,
 		UnreachableGrace: cfg.Tools.UnreachableGrace,
 		IdleAfter:        cfg.Session.IdleAfter, WriteTimeout: cfg.Session.TraceTimeout,

@@ -89,14 +89,7 @@ func (d *dispatch) beyondReach(ctx context.Context) bool {
 }
 
 func (d *dispatch) timeout() time.Duration {
-	switch ms := d.tool.TimeoutMS; {
-	case ms < 0:
-		return 0
-	case ms == 0:
-		return 2 * time.Minute
-	default:
-		return time.Duration(ms) * time.Millisecond
-	}
+	return time.Duration(max(0, d.tool.TimeoutMS)) * time.Millisecond
 }
 
 // bury ends a call whose claimant is gone. One that may simply be made again is;

@@ -27,6 +27,9 @@ type Model struct {
 type Policy struct {
 	Permission protocol.Permission
 	Idempotent bool
+	// Timeout bounds one call; 0 = what the tool says, else Config.ToolTimeout;
+	// negative = none.
+	Timeout time.Duration
 }
 
 // A Config holds what an orchestrator needs to host sessions.
@@ -41,6 +44,14 @@ type Config struct {
 	System func(instructions string) string
 	// Policy is asked for each tool. Default: rw, not idempotent.
 	Policy func(pool, tool string) Policy
+	// Enabled lists the tools that are offered; empty = all.
+	Enabled []string
+	// ToolTimeout bounds calls of tools that say nothing themselves, MaxOutput
+	// their output in characters. Defaults 2 min and 16000; negative = none.
+	ToolTimeout time.Duration
+	MaxOutput   int
+	// ApprovalTimeout bounds a person's decision; then it is deny. 0 = none.
+	ApprovalTimeout time.Duration
 	// Settings of the loop; a task's options come first.
 	Settings engine.Settings
 	// Pool serves sessions that name none. Default "default".
@@ -83,6 +94,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Policy == nil {
 		c.Policy = func(string, string) Policy { return Policy{Permission: protocol.ReadWrite} }
 	}
+	c.ToolTimeout = cmp.Or(c.ToolTimeout, 2*time.Minute)
+	c.MaxOutput = cmp.Or(c.MaxOutput, 16000)
 	c.QueueTimeout = cmp.Or(c.QueueTimeout, 10*time.Minute)
 	c.PinnedTimeout = cmp.Or(c.PinnedTimeout, time.Minute)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, 2*time.Minute)

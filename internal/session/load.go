@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"rookery/internal/bus"
 	"rookery/protocol"
@@ -106,6 +107,7 @@ func (s *session) own(ctx context.Context, read uint64) (protocol.Reply, error) 
 	s.placer.Compacting = st.Task != nil && st.Task.Compaction != nil
 	if e, err := s.h.bus.Session(ctx, s.id); err == nil {
 		s.title = e.Title
+		s.changed, _ = time.Parse(time.RFC3339, e.At) // zero when it can't be read
 	}
 	if s.watching, err = s.h.bus.WatchCalls(s.id, s.hearCall); err != nil {
 		return failed(protocol.ReplyFailed, err)

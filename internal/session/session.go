@@ -65,6 +65,7 @@ type session struct {
 	requests requests     // figures for the usage ledger
 	previous protocol.Own // who owned the session before
 	prompt   int          // messages of the prompt that are not stored yet
+	changed  time.Time    // when the session last began or ended something
 	task     string       // id of the task that began last
 
 	abortStored bool
@@ -318,7 +319,10 @@ func (s *session) later(f func(context.Context)) {
 }
 
 // enter writes the session's line of the directory.
-func (s *session) enter() { s.list(s.h.cfg.Node, s.stateNow()) }
+func (s *session) enter() {
+	s.changed = time.Now()
+	s.list(s.h.cfg.Node, s.stateNow())
+}
 
 // letGo writes that nobody owns the session, so that a successor need not wait.
 func (s *session) letGo() {
@@ -332,7 +336,7 @@ func (s *session) letGo() {
 func (s *session) list(node protocol.ID, state protocol.State) {
 	e := protocol.Entry{
 		Session: s.id, State: state, Node: node, Epoch: s.trace.Epoch(), Title: s.title,
-		At: time.Now().UTC().Format(time.RFC3339), Model: s.model.Name, Workspace: s.place,
+		At: s.changed.UTC().Format(time.RFC3339), Model: s.model.Name, Workspace: s.place,
 	}
 	s.later(func(ctx context.Context) {
 		if err := s.h.bus.PutSession(ctx, e); err != nil {

@@ -180,3 +180,20 @@ func TestSession_BeatFollowsTheEndOfATask(t *testing.T) {
 		}
 	}
 }
+
+func TestSession_ConfigurationBoundsTools(t *testing.T) {
+	m := &script{steps: []step{calls("A"), says("end")}}
+	r := newRig(t, m)
+	asked := make(chan protocol.Call, 1)
+	r.worker.tools["A"] = func(c protocol.Call) string { asked <- c; return "x" }
+	r.host(t, "o1", func(c *session.Config) {
+		c.Enabled, c.MaxOutput = []string{"t"}, 77
+		c.Policy = func(string, string) session.Policy { return session.Policy{Timeout: 3 * time.Second} }
+	})
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "+task_end(completed)")
+	require.Len(t, m.request(0).Tools, 1)
+	got := <-asked
+	require.Equal(t, int64(3000), got.TimeoutMS)
+	require.Equal(t, 77, got.MaxOutput)
+}

@@ -1,9 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"rookery/internal/engine"
@@ -33,8 +36,25 @@ func (s *session) prepare(ctx context.Context, o protocol.SessionOptions) error 
 		}
 	}
 	s.state.Sandbox = info.Sandbox
-	s.tools = s.h.fleet.tools(s.state, info)
+	s.tools = s.offered(s.h.fleet.tools(s.state, info))
 	return nil
+}
+
+// offered are the tools that the configuration lets the session have, with the
+// limits that it sets.
+func (s *session) offered(all []protocol.Tool) []protocol.Tool {
+	cfg := s.h.cfg
+	var tools []protocol.Tool
+	for _, t := range all {
+		if len(cfg.Enabled) > 0 && !slices.Contains(cfg.Enabled, t.Name) {
+			continue
+		}
+		limit := cmp.Or(cfg.Policy(s.state.Pool, t.Name).Timeout, time.Duration(t.TimeoutMS)*time.Millisecond, cfg.ToolTimeout)
+		t.TimeoutMS = max(-1, limit.Milliseconds())
+		t.MaxOutput = cmp.Or(t.MaxOutput, cfg.MaxOutput)
+		tools = append(tools, t)
+	}
+	return tools
 }
 
 // assign stores where the workspace is now.
@@ -56,6 +76,9 @@ func (s *session) assign(ctx context.Context) error {
 // begin starts the engine on a task.
 func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) error {
 	cmd.Options.Sandbox = s.state.Sandbox
+	if cmd.Options.ApproveTimeoutMS == 0 {
+		cmd.Options.ApproveTimeoutMS = max(0, s.h.cfg.ApprovalTimeout.Milliseconds())
+	}
 	in := engine.Input{TaskID: cmd.ID, By: cmd.By, Options: cmd.Options, Prompt: cleaned(cmd.Prompt)}
 	s.prompt = len(in.Prompt)
 	s.abortStored = false
