@@ -84,7 +84,7 @@ func (f *fleet) hold(ctx context.Context, sid protocol.ID, st agentState, want p
 	for _, w := range candidates {
 		ask := want
 		ask.Worker = w.Worker
-		r, err := f.bus.Control(ctx, w.Worker, "adopt", protocol.Control{Session: sid, Workspace: ask})
+		r, err := f.ask(ctx, w.Worker, "adopt", protocol.Control{Session: sid, Workspace: ask})
 		switch {
 		case err != nil:
 			refusals = append(refusals, fmt.Errorf("worker %s: %w", w.Worker, err))
@@ -97,6 +97,13 @@ func (f *fleet) hold(ctx context.Context, sid protocol.ID, st agentState, want p
 		}
 	}
 	return want, protocol.WorkerInfo{}, errors.Join(refusals...)
+}
+
+// ask bounds what a worker may take to answer: a session waits for it.
+func (f *fleet) ask(ctx context.Context, wid protocol.ID, verb string, c protocol.Control) (protocol.ControlReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return f.bus.Control(ctx, wid, verb, c)
 }
 
 // candidates lists who may hold the workspace, best first.
@@ -171,7 +178,7 @@ func (f *fleet) tools(st agentState, w protocol.WorkerInfo) []protocol.Tool {
 
 // instructions reads the workspace's AGENTS.md through its worker; none is "".
 func (f *fleet) instructions(ctx context.Context, sid protocol.ID, ref protocol.WorkspaceRef) string {
-	r, err := f.bus.Control(ctx, ref.Worker, "read", protocol.Control{Session: sid, Workspace: ref, Path: "AGENTS.md"})
+	r, err := f.ask(ctx, ref.Worker, "read", protocol.Control{Session: sid, Workspace: ref, Path: "AGENTS.md"})
 	if err != nil || !r.OK {
 		return ""
 	}

@@ -21,7 +21,7 @@ func (s *session) load(ctx context.Context, first order) (protocol.Reply, error)
 	if own == nil {
 		return s.create(ctx, first)
 	}
-	return s.reopen(ctx, *own)
+	return s.reopen(ctx, first, *own)
 }
 
 func failed(code protocol.ReplyCode, err error) (protocol.Reply, error) {
@@ -53,7 +53,7 @@ func (s *session) create(ctx context.Context, first order) (protocol.Reply, erro
 }
 
 // reopen takes an existing session, unless its owner lives and works on it.
-func (s *session) reopen(ctx context.Context, own protocol.Own) (protocol.Reply, error) {
+func (s *session) reopen(ctx context.Context, first order, own protocol.Own) (protocol.Reply, error) {
 	last, err := s.read(ctx, 0)
 	if err != nil {
 		return failed(protocol.ReplyTrace, err)
@@ -80,8 +80,8 @@ func (s *session) reopen(ctx context.Context, own protocol.Own) (protocol.Reply,
 	if err != nil {
 		return failed(protocol.ReplyFailed, err)
 	}
-	if !ok {
-		return failed(protocol.ReplyWorkspace, fmt.Errorf("session %s has no workspace; name one with -C", s.id))
+	if !ok && first.cmd.Session.Workspace == "" {
+		return failed(protocol.ReplyWorkspace, fmt.Errorf("session %s has no workspace, as one that was imported; name one with -C", s.id))
 	}
 	s.place = ref
 	return s.own(ctx, last)
