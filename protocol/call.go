@@ -33,6 +33,8 @@ type WorkspaceRef struct {
 	Path   string `json:"path,omitempty"`
 	Worker ID     `json:"worker,omitempty"`
 	Epoch  uint64 `json:"epoch,omitempty"`
+	// Made reports one that Worker made: it exists there alone.
+	Made bool `json:"made,omitempty"`
 }
 
 // A Call asks a worker to run a tool once. It is one dispatch.
@@ -97,6 +99,19 @@ type Heartbeat struct {
 	Free     int      `json:"free"`
 	Running  []string `json:"running,omitempty"` // "<session>/<dispatch>"
 	Draining bool     `json:"draining,omitempty"`
+	// Sessions is how many are open.
+	Sessions int `json:"sessions,omitempty"`
+	// Background lists commands that outlive their calls.
+	Background []Background `json:"background,omitempty"`
+}
+
+// A Background is a command that goes on after its call has returned. It ends with
+// its session.
+type Background struct {
+	Session ID        `json:"session"`
+	ID      string    `json:"id"`
+	Command string    `json:"command"` // its beginning
+	Since   time.Time `json:"since"`
 }
 
 // A WorkerInfo is how a worker signs on.
@@ -115,6 +130,8 @@ type WorkerInfo struct {
 	Tools []Tool   `json:"tools"`
 	// Private keeps workspaces of other sessions away: the worker of a run.
 	Private bool `json:"private,omitempty"`
+	// Refused says why no session gets this worker: set by the orchestrator.
+	Refused string `json:"refused,omitempty"`
 }
 
 // A Control asks one worker (rk.ctl.<wid>.<verb>).

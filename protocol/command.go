@@ -44,6 +44,8 @@ type SessionOptions struct {
 	Model string `json:"model,omitempty"`
 	// Pool names the workers that may serve it; empty = default.
 	Pool string `json:"pool,omitempty"`
+	// Labels are those a worker must have, each with its value.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Worker pins the session to one worker.
 	Worker ID `json:"worker,omitempty"`
 	// Workspace is a directory on that worker's host; empty = a fresh one.
@@ -119,6 +121,8 @@ type Status struct {
 	At          string    `json:"at,omitempty"` // last change, as in Message
 	Compactable string    `json:"compactable,omitempty"`
 	Pending     []Pending `json:"pending,omitempty"`
+	// Background lists commands that go on after their calls.
+	Background []Background `json:"background,omitempty"`
 }
 
 // Pending is a call that a person must decide on.

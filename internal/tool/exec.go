@@ -1,15 +1,15 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"syscall"
+	"path"
 	"time"
-
-	"golang.org/x/sys/unix"
+	"unicode/utf8"
 
 	"rookery/internal/sandbox"
 	"rookery/protocol"
@@ -18,17 +18,28 @@ import (
 // maxCommand is the longest command line; the kernel refuses longer arguments.
 const maxCommand = 128<<10 - 1
 
+// yieldAfter is when a command that can be given input returns, unless it was told.
+const yieldAfter = 10 * time.Second
+
 type execCommand struct{}
 
 // Spec implements Tool.
 func (execCommand) Spec() protocol.Tool {
 	return spec("exec_command", "Run a shell command in the workspace and return what it prints (stdout and stderr together). "+
-		"It has no input. A non-zero exit status is noted at the end. When the command ends, processes it left behind are killed.", `{
+		"A non-zero exit status is noted at the end. Its standard input is empty, unless stdin or tty is set. "+
+		"When the command ends, processes it left behind are killed: what is meant to stay, like a server, must be a command of its own "+
+		"that goes to the background by yield_time_ms. A background command goes on until it ends, is killed or the session is closed; "+
+		"input_command reads what it prints and types to it, kill_command ends it.", `{
 		"type": "object",
 		"properties": {
 			"cmd": {"type": "string", "minLength": 1, "description": "Command for bash -c (sh where there is no bash)"},
 			"cwd": {"type": "string", "description": "Working directory, in the workspace; default its root"},
-			"timeout_ms": {"type": "integer", "minimum": 1, "description": "Kill the command after this time; the limit of the tool still holds"}
+			"timeout_ms": {"type": "integer", "minimum": 1, "maximum": 604800000, "description": "Kill the command after this time, in the background, too; while the call waits the limit of the tool holds as well"},
+			"yield_time_ms": {"type": "integer", "minimum": 1, "maximum": 604800000, "description": "Return after this time if the command still runs, with what it printed so far and its id; it goes on in the background. Default: wait for its end, or 10000 with stdin or tty"},
+			"stdin": {"type": "boolean", "description": "Keep standard input open for input_command"},
+			"tty": {"type": "boolean", "description": "Give the command a terminal, for programs that need one"},
+			"rows": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "Rows of the terminal; default 24"},
+			"cols": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "Columns of the terminal; default 80"}
 		},
 		"required": ["cmd"],
 		"additionalProperties": false
@@ -39,6 +50,11 @@ type execArgs struct {
 	Cmd       string `json:"cmd"`
 	Cwd       string `json:"cwd"`
 	TimeoutMS int64  `json:"timeout_ms"`
+	YieldMS   int64  `json:"yield_time_ms"`
+	Stdin     bool   `json:"stdin"`
+	TTY       bool   `json:"tty"`
+	Rows      uint16 `json:"rows"`
+	Cols      uint16 `json:"cols"`
 }
 
 // Run implements Tool.
@@ -50,117 +66,71 @@ func (execCommand) Run(ctx context.Context, c *Call, w io.Writer) (Report, error
 	if len(args.Cmd) > maxCommand {
 		return Report{}, fmt.Errorf("cmd has %d bytes, at most %d are possible: write it to a file first and run that", len(args.Cmd), maxCommand)
 	}
-	if args.TimeoutMS > 0 && args.TimeoutMS < int64(1<<40) {
-		limit := time.Duration(args.TimeoutMS) * time.Millisecond
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, timeoutError{limit})
-		defer cancel()
-	}
-	call, err := shell(ctx, c, args)
+	cmd, err := shell(ctx, c, args, &console{to: w})
 	if err != nil {
 		return Report{}, fmt.Errorf("the command was not run: %w", err)
 	}
-	return c.Session.follow(call, w).await(ctx)
+	ended := cmd.await(ctx, args.yield())
+	if !ended && ctx.Err() == nil {
+		return yielded(c, cmd, args.Cmd)
+	}
+	cause := context.Cause(ctx)
+	if !ended {
+		cmd.call.Kill(killReason(cause))
+		<-cmd.done
+	}
+	return cmd.report(cause)
+}
+
+// yielded leaves a command that still runs to the background.
+func yielded(c *Call, cmd *command, line string) (Report, error) {
+	if err := c.Session.keep(cmd, path.Base(c.Key), firstChars(line, 80)); err != nil {
+		cmd.call.Kill(sandbox.Killed)
+		<-cmd.done
+		return Report{Failed: true, Reason: sandbox.Killed, Usage: cmd.result.Usage}, fmt.Errorf("[killed: %w]", err)
+	}
+	cmd.out.detach()
+	c.Session.changed()
+	return Report{Notes: []string{fmt.Sprintf("[still running as command %s: input_command reads on, kill_command ends it]", cmd.id)}}, nil
+}
+
+func (a execArgs) yield() time.Duration {
+	if a.YieldMS == 0 && (a.Stdin || a.TTY) {
+		return yieldAfter
+	}
+	return time.Duration(a.YieldMS) * time.Millisecond
 }
 
 // shell starts the command under bash, or sh where there is none.
-func shell(ctx context.Context, c *Call, args execArgs) (sandbox.Call, error) {
-	spec := sandbox.CallSpec{Env: []string{"ROOKERY_CALL_ID=" + c.Key}, Dir: args.Cwd, Merge: true}
+func shell(ctx context.Context, c *Call, args execArgs, out *console) (*command, error) {
+	spec := sandbox.CallSpec{
+		Env: []string{"ROOKERY_CALL_ID=" + c.Key}, Dir: args.Cwd, Merge: true, Stdin: args.Stdin,
+		Timeout: time.Duration(args.TimeoutMS) * time.Millisecond,
+	}
+	if args.TTY {
+		size := sizeOf(args.Rows, args.Cols)
+		spec.PTY = &size
+	}
 	for _, sh := range []string{"bash", "sh"} {
 		spec.Argv = []string{sh, "-c", args.Cmd}
-		call, err := c.Session.Start(ctx, spec)
+		cmd, err := c.Session.launch(ctx, spec, out)
 		if !errors.Is(err, sandbox.ErrNotFound) {
-			return call, err
+			return cmd, err
 		}
 	}
 	return nil, fmt.Errorf("%w: neither bash nor sh", sandbox.ErrNotFound)
 }
 
-// A command is a process tree whose output is being read. The session owns it,
-// not the tool call that started it, which may return before the command ends.
-type command struct {
-	call sandbox.Call
-	done chan struct{} // closed by the reader, when all below is final
-
-	result sandbox.Result
-	err    error
-	limit  int64 // bytes it may print
-	over   bool  // it printed as much
+// sizeOf is a terminal's size; 0 is the default.
+func sizeOf(rows, cols uint16) sandbox.Size {
+	return sandbox.Size{Rows: cmp.Or(rows, 24), Cols: cmp.Or(cols, 80)}
 }
 
-// follow reads what call prints into w until it ends.
-func (s *Session) follow(call sandbox.Call, w io.Writer) *command {
-	c := &command{call: call, limit: s.printed, done: make(chan struct{})}
-	s.commands.Go(func() {
-		defer close(c.done)
-		c.read(w)
-		c.result, c.err = call.Wait()
-	})
-	return c
-}
-
-func (c *command) read(w io.Writer) {
-	stdout, _ := c.call.Output()
-	buf := make([]byte, 32<<10)
-	for left := c.limit; ; {
-		n, err := stdout.Read(buf)
-		if !c.over {
-			kept := min(int64(n), left)
-			_, _ = w.Write(buf[:kept]) // a sink does not fail
-			left -= kept
-		}
-		if err != nil {
-			return
-		}
-		if left == 0 && !c.over {
-			c.over = true
-			c.call.Kill(sandbox.OutputLimit)
-		}
+// firstChars is the beginning of a text on one line.
+func firstChars(text string, limit int) string {
+	text = oneLine(protocol.Clean(text))
+	if utf8.RuneCountInString(text) > limit {
+		text = string([]rune(text)[:limit-1]) + "…"
 	}
-}
-
-// await returns when the command has ended; it kills it when ctx is done.
-func (c *command) await(ctx context.Context) (Report, error) {
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		c.call.Kill(killReason(context.Cause(ctx)))
-		<-c.done
-	}
-	rep := Report{Reason: c.result.Reason, Usage: c.result.Usage}
-	switch r := c.result; {
-	case c.err != nil:
-		return rep, c.err
-	case r.Reason == sandbox.Exited:
-		rep.Notes = exitNotes(r)
-	case c.over:
-		rep.Failed, rep.Notes = true, []string{fmt.Sprintf("[output limit: killed after %d bytes]", c.limit)}
-	case context.Cause(ctx) != nil:
-		return rep, context.Cause(ctx)
-	default:
-		rep.Failed, rep.Notes = true, []string{"[killed: " + string(r.Reason) + "]"}
-	}
-	return rep, nil
-}
-
-func killReason(cause error) sandbox.Reason {
-	var late timeoutError
-	switch {
-	case errors.As(cause, &late):
-		return sandbox.TimedOut
-	case errors.Is(cause, ErrStopped):
-		return sandbox.WorkerStopped
-	default:
-		return sandbox.Killed
-	}
-}
-
-func exitNotes(r sandbox.Result) []string {
-	switch {
-	case r.Signal != 0:
-		return []string{fmt.Sprintf("[killed by signal: %s]", unix.SignalName(syscall.Signal(r.Signal)))}
-	case r.Exit != 0:
-		return []string{fmt.Sprintf("[exit code: %d]", r.Exit)}
-	}
-	return nil
+	return text
 }

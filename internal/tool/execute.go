@@ -89,7 +89,7 @@ func verdict(rep Report, err error) (stop protocol.StopReason, reason sandbox.Re
 	case errors.Is(err, ErrStopped):
 		return protocol.Failed, sandbox.WorkerStopped, []string{protocol.NoteError("the worker was stopped before the tool finished")}
 	case errors.As(err, &late):
-		return protocol.Failed, sandbox.TimedOut, []string{late.Error()}
+		return protocol.Failed, sandbox.TimedOut, append(rep.Notes, late.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, sandbox.ErrClosed):
 		return protocol.Failed, sandbox.Killed, []string{protocol.NoteError("the session was closed before the tool finished")}
 	default:

@@ -31,6 +31,8 @@ const (
 func Builtin() []Tool {
 	return []Tool{
 		execCommand{},
+		inputCommand{},
+		killCommand{},
 		fileTool{readSpec()},
 		fileTool{writeSpec()},
 		fileTool{editSpec()},

@@ -2,11 +2,8 @@ package tool
 
 import (
 	"context"
-	"encoding/json"
-	"path"
 	"sync"
 
-	"rookery/internal/sandbox"
 	"rookery/protocol"
 )
 
@@ -123,81 +120,4 @@ func (k *sink) full() string {
 		return ""
 	}
 	return k.session.spilled(k.name, k.size)
-}
-
-// DefaultPrinted is what a command may print before it is killed, in bytes.
-const DefaultPrinted = 64 << 20
-
-// A Session is what the calls of one rookery session share on this worker.
-type Session struct {
-	sandbox.Session
-
-	printed  int64          // what a command may print
-	commands sync.WaitGroup // readers of commands that run
-
-	mu    sync.Mutex
-	files []spillFile // full outputs, oldest first; in all at most twice printed
-	total int64
-}
-
-type spillFile struct {
-	name string
-	size int64
-}
-
-// NewSession returns the tools' side of an open sandbox session, which it closes.
-// Of the limits, Output is its to keep: the others are the backend's.
-func NewSession(s sandbox.Session, limits sandbox.Limits) *Session {
-	printed := limits.Output
-	if printed == 0 {
-		printed = DefaultPrinted
-	}
-	if printed < 0 {
-		printed = 1 << 40
-	}
-	return &Session{Session: s, printed: printed}
-}
-
-// Close kills what runs in the session and waits for it.
-func (s *Session) Close() error {
-	err := s.Session.Close()
-	s.commands.Wait()
-	return err
-}
-
-func (s *Session) spill(ctx context.Context, name string, data []byte) error {
-	return s.do(ctx, opSpill, spillArgs{Name: name, Data: data})
-}
-
-func (s *Session) drop(ctx context.Context, name string) {
-	_ = s.do(ctx, opSpill, spillArgs{Name: name, Remove: true}) // scratch goes with the session
-}
-
-func (s *Session) do(ctx context.Context, op string, args any) error {
-	_, err := s.Do(ctx, op, json.RawMessage(protocol.Encode(args)))
-	return err
-}
-
-// spilled takes note of a finished file and returns its path in the session's view.
-func (s *Session) spilled(name string, size int64) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.files = append(s.files, spillFile{name, size})
-	s.total += size
-	return path.Join(s.Paths().Scratch, spillDir, name)
-}
-
-// makeRoom removes the oldest files until another fits.
-func (s *Session) makeRoom(ctx context.Context) {
-	s.mu.Lock()
-	var old []string
-	for s.total > s.printed && len(s.files) > 0 {
-		old = append(old, s.files[0].name)
-		s.total -= s.files[0].size
-		s.files = s.files[1:]
-	}
-	s.mu.Unlock()
-	for _, name := range old {
-		s.drop(ctx, name)
-	}
 }
