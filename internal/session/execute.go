@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rookery/internal/bus"
+	"rookery/internal/crash"
 	"rookery/internal/engine"
 	"rookery/protocol"
 )
@@ -122,11 +123,13 @@ func (d *dispatch) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.h.bus.Dispatch(ctx, d.dest, protocol.Call{
+	err = s.h.bus.Dispatch(ctx, d.dest, protocol.Call{
 		Session: s.id, Dispatch: d.id, Key: fmt.Sprintf("%s/%d-%d", s.id, d.call.Request, d.call.Position),
 		ToolCallID: d.call.ToolCallID, Tool: d.call.Name, Arguments: d.call.Arguments,
 		Workspace: s.place, TimeoutMS: d.tool.TimeoutMS, MaxOutput: d.tool.MaxOutput, Epoch: s.trace.Epoch(),
 	})
+	crash.At("after-dispatch")
+	return err
 }
 
 // unsent closes a call that may or may not be in the queue: it is revoked, so that
