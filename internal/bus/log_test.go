@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +30,9 @@ func TestLog_FramesAreReadAsTheyWereAppended(t *testing.T) {
 		st := appendTexts(t, l, 2, false, "c")
 		require.Equal(t, bus.Stored{Seq: 5, N: 3}, st)
 
+		began := time.Now()
 		fs := trace(t, b, 0)
+		require.Zero(t, time.Since(began), "what is there is not waited for")
 		require.Len(t, fs, 5)
 		require.Equal(t, &protocol.Own{Epoch: 1, Node: node, Boot: "b1"}, fs[0].Own)
 		require.Equal(t, []string{"meta", "a", "b", "summary", "c"}, texts(t, fs))

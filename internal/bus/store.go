@@ -201,7 +201,7 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, from, to uint64) 
 					return
 				}
 			}
-			if err == nil && left > 0 {
+			if from > to || err == nil && left > 0 {
 				continue
 			}
 			if err == nil && to != toEnd {
