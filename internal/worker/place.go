@@ -42,13 +42,12 @@ func (p *places) open(sid protocol.ID, ref protocol.WorkspaceRef) (dir *os.File,
 	if ref.Host != "" && ref.Host != p.host {
 		return nil, "", fmt.Errorf("the workspace is on host %s, this worker on %s", ref.Host, p.host)
 	}
-	own := filepath.Join(p.fresh, string(sid))
-	if ref.Path == "" || ref.Path == own {
-		if err := os.Mkdir(own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			return nil, "", fmt.Errorf("make the workspace: %w", err)
-		}
-		dir, err := openDir(own)
+	if own := p.own(sid); ref.Path == "" || ref.Path == own {
+		dir, err := p.openOwn(own, ref.Made)
 		return dir, own, err
+	}
+	if ref.Made {
+		return nil, "", fmt.Errorf("workspace %s was made by worker %s and is not here", ref.Path, ref.Worker)
 	}
 	if !filepath.IsAbs(ref.Path) {
 		return nil, "", fmt.Errorf("workspace %s is not an absolute path", ref.Path)
@@ -66,6 +65,19 @@ func (p *places) open(sid protocol.ID, ref protocol.WorkspaceRef) (dir *os.File,
 		return nil, "", err
 	}
 	return dir, found, nil
+}
+
+// own is the workspace that the worker makes for a session.
+func (p *places) own(sid protocol.ID) string { return filepath.Join(p.fresh, string(sid)) }
+
+// openOwn makes a session's own workspace; one that was made before must be there.
+func (p *places) openOwn(own string, made bool) (*os.File, error) {
+	if !made {
+		if err := os.Mkdir(own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, fmt.Errorf("make the workspace: %w", err)
+		}
+	}
+	return openDir(own)
 }
 
 // openDir opens a directory that is not a link.

@@ -94,8 +94,42 @@ func TestWorkspace_FreshOneIsKnownByItsPath(t *testing.T) {
 	again := b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: sid, Workspace: first.Workspace})
 	require.True(t, again.OK, again.Error)
 	require.Equal(t, first.Workspace.Path, again.Workspace.Path)
+	require.True(t, again.Workspace.Made)
 	other := b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: "s2", Workspace: first.Workspace})
 	require.False(t, other.OK, "another session's workspace")
+}
+
+func TestWorkspace_LostOneIsNotMadeAnew(t *testing.T) {
+	b := setup(t)
+	w := b.serve(worker.Config{})
+	adopt := func(ref protocol.WorkspaceRef) protocol.ControlReply {
+		return b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: sid, Workspace: ref})
+	}
+	first := adopt(protocol.WorkspaceRef{}).Workspace
+	require.True(t, b.control(w.ID(), worker.VerbRelease, protocol.Control{Session: sid}).OK)
+	require.NoError(t, os.Remove(first.Path))
+	r := adopt(first)
+	require.False(t, r.OK)
+	require.Contains(t, r.Error, "no such file")
+	elsewhere := first
+	elsewhere.Path = "/elsewhere/ws/s1"
+	require.Contains(t, adopt(elsewhere).Error, "was made by worker "+string(w.ID())+" and is not here")
+	require.True(t, adopt(protocol.WorkspaceRef{}).OK)
+}
+
+func TestWorkspace_UnreadableOneSaysSo(t *testing.T) {
+	b := setup(t)
+	dir := t.TempDir()
+	locked := mkdir(t, dir, "locked")
+	require.NoError(t, os.Chmod(locked, 0))
+	w := b.serve(worker.Config{Allow: []string{dir}})
+	r := b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: sid, Workspace: protocol.WorkspaceRef{Path: locked}})
+	if os.Geteuid() == 0 { // to whom no mode matters
+		require.True(t, r.OK, r.Error)
+		return
+	}
+	require.Contains(t, r.Error, "permission denied")
+	require.Contains(t, r.Error, locked)
 }
 
 func TestControl_ReadsAFileOfTheWorkspace(t *testing.T) {

@@ -104,7 +104,9 @@ func (w *Worker) beat() {
 
 func (w *Worker) state() protocol.Heartbeat {
 	calls := w.running.list()
+	open, background := w.sessions.state()
 	return protocol.Heartbeat{
 		Worker: w.id, Boot: w.boot, Slots: w.cfg.Slots, Free: max(w.cfg.Slots-len(calls), 0), Running: calls, Draining: w.draining(),
+		Sessions: open, Background: background,
 	}
 }

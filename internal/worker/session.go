@@ -33,6 +33,7 @@ type sessions struct {
 	places *places
 	root   *root
 	log    *slog.Logger
+	beat   func() // tells what runs in the background, when that changes
 
 	mu   sync.Mutex
 	open map[protocol.ID]*session
@@ -51,8 +52,8 @@ type session struct {
 	closed chan struct{} // not nil once it is being closed; closed when it is
 }
 
-func newSessions(cfg Config, worker protocol.ID, p *places, r *root, log *slog.Logger) *sessions {
-	return &sessions{cfg: cfg, worker: worker, places: p, root: r, log: log, open: map[protocol.ID]*session{}}
+func newSessions(cfg Config, worker protocol.ID, p *places, r *root, log *slog.Logger, beat func()) *sessions {
+	return &sessions{cfg: cfg, worker: worker, places: p, root: r, log: log, beat: beat, open: map[protocol.ID]*session{}}
 }
 
 // use returns the open session, opening it where needed; done must be called.
@@ -177,7 +178,35 @@ func (t *sessions) start(ctx context.Context, sid protocol.ID, ref protocol.Work
 		return nil, ref, fmt.Errorf("open a %s sandbox: %w", t.cfg.Backend.Name(), err)
 	}
 	t.log.InfoContext(ctx, "session opened", "session", sid)
-	return tool.NewSession(s, t.cfg.Limits), protocol.WorkspaceRef{Host: t.cfg.Host, Path: path, Worker: t.worker}, nil
+	tools := tool.NewSession(s, t.cfg.Limits)
+	tools.OnBackground(t.beat)
+	return tools, protocol.WorkspaceRef{Host: t.cfg.Host, Path: path, Worker: t.worker, Made: path == t.places.own(sid)}, nil
+}
+
+// maxListed bounds what one heartbeat lists.
+const maxListed = 256
+
+// state tells how many sessions are open and what runs in their background.
+func (t *sessions) state() (open int, background []protocol.Background) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for sid, e := range t.open {
+		select {
+		case <-e.ready:
+		default:
+			continue
+		}
+		if e.err != nil {
+			continue
+		}
+		open++
+		for _, b := range e.tools.Background() {
+			b.Session = sid
+			background = append(background, b)
+		}
+	}
+	slices.SortFunc(background, func(a, b protocol.Background) int { return a.Since.Compare(b.Since) })
+	return open, background[:min(len(background), maxListed)]
 }
 
 // release ends a session on this worker: what runs in it is killed, its scratch

@@ -49,7 +49,7 @@ type Config struct {
 	Deny []string
 	// Home is no workspace, and in none. Default: this user's.
 	Home string
-	// Private keeps workspaces of other sessions away.
+	// Private keeps other sessions away: their workspaces, and with Pools their calls.
 	Private bool
 	// Orchestrator is the only one to sign on at; empty is any.
 	Orchestrator protocol.ID
@@ -103,7 +103,10 @@ func (c Config) withDefaults() Config {
 	if c.Home == "" {
 		c.Home, _ = os.UserHomeDir()
 	}
-	if len(c.Pools) == 0 {
+	switch {
+	case c.Private:
+		c.Pools = []protocol.ID{}
+	case len(c.Pools) == 0:
 		c.Pools = []protocol.ID{"default"}
 	}
 	c.Slots = cmp.Or(c.Slots, 2*runtime.NumCPU())
@@ -152,7 +155,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, errors.Join(err, root.close())
 	}
 	w.log = cfg.Logger.With("worker", w.id)
-	w.sessions = newSessions(cfg, w.id, w.places, root, w.log)
+	w.sessions = newSessions(cfg, w.id, w.places, root, w.log, w.beat)
 	return w, nil
 }
 

@@ -284,7 +284,7 @@ func TestWorker_BeatsAndHoldsItsLease(t *testing.T) {
 		n := len(beats)
 		mu.Unlock()
 		require.Equal(t, 10, n)
-		require.Equal(t, protocol.Heartbeat{Worker: w.ID(), Boot: w.Boot(), Slots: 2, Free: 1, Running: []string{"s1/1-0-1"}}, last)
+		require.Equal(t, protocol.Heartbeat{Worker: w.ID(), Boot: w.Boot(), Slots: 2, Free: 1, Running: []string{"s1/1-0-1"}, Sessions: 1}, last)
 		w.end()
 		leases, err = b.owner.Leases(t.Context())
 		require.NoError(t, err)
