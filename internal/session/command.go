@@ -188,15 +188,16 @@ func (s *session) steer(o order) {
 
 // abort interrupts what runs (L135).
 func (s *session) abort(o order) {
-	if s.engine == nil || !s.engine.Abort(orWord(o.cmd.By, "user")) {
-		o.respond(protocol.Reply{Code: protocol.ReplyIdle, Seq: s.seen})
-		return
-	}
-	if s.abortStored {
+	t := s.fold.State().Task
+	asked := t != nil && t.AbortRequested != nil
+	switch {
+	case asked && s.abortStored:
 		o.respond(protocol.Reply{Code: protocol.ReplyAborting, Seq: s.seen})
-		return
+	case asked, s.engine != nil && s.engine.Abort(orWord(o.cmd.By, "user")):
+		s.when("abort", o, protocol.Reply{Code: protocol.ReplyAborting})
+	default:
+		o.respond(protocol.Reply{Code: protocol.ReplyIdle, Seq: s.seen})
 	}
-	s.when("abort", o, protocol.Reply{Code: protocol.ReplyAborting})
 }
 
 // approve decides on a pending call; the first decision wins (L136).
