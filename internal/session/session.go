@@ -152,7 +152,8 @@ func (s *session) firstOrder(ctx context.Context) (order, bool) {
 	}
 }
 
-// refuseAll answers what came for a session that could not be opened.
+// refuseAll answers the command that could not open the session. What came behind
+// it tries for itself: an abort may do where nothing else does.
 func (s *session) refuseAll(first order, reply protocol.Reply) {
 	s.h.forget(s)
 	s.closeOnce()
@@ -160,7 +161,7 @@ func (s *session) refuseAll(first order, reply protocol.Reply) {
 	for {
 		select {
 		case o := <-s.orders:
-			o.respond(reply)
+			s.h.deliver(s.id, o.verb, o.cmd, o.respond)
 		default:
 			return
 		}
