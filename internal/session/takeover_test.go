@@ -65,7 +65,6 @@ func TestTakeover_ResultThatCameMeanwhileIsTaken(t *testing.T) {
 	close(release)
 	<-done
 	r.host(t, "o2")
-	r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
 	r.until(t, "+task_end(completed)")
 	require.Equal(t, 1, r.worker.ran("A"))
 	r.verify(t)
@@ -81,7 +80,6 @@ func TestTakeover_OpenRequestIsMadeAnew(t *testing.T) { // L157
 	r.until(t, `text[assistant]"half"`)
 	stop()
 	r.host(t, "o2")
-	r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
 	lines := r.until(t, "+task_end(completed)")
 	require.Equal(t, []string{"+takeover", "request_end(timeout)", "request_begin"}, afterTakeover(lines)[:3])
 	in := m.request(1).Input
@@ -139,7 +137,6 @@ func TestTakeover_AbortThatWasAcceptedIsFinished(t *testing.T) {
 	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "ab"}).Code)
 	stop()
 	r.host(t, "o2")
-	r.command(t, "s1", protocol.VerbRun, prompt("t2", "more", allow))
 	lines := r.until(t, "+task_end(aborted)")
 	require.Equal(t, []string{
 		"+takeover", `tool_call_output[A,aborted]"[interrupted: tool aborted by user]"`, `abort("aborted by user")`, "+task_end(aborted)",
@@ -155,12 +152,10 @@ func TestTakeover_ThreeLostOrchestratorsEndTheTurn(t *testing.T) {
 		r.waitRequests(t, m, n+1)
 		stop()
 		stop = r.host(t, node)
-		r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
 	}
 	r.waitRequests(t, m, 3)
 	stop()
 	r.host(t, "o4")
-	r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow))
 	lines := r.until(t, "+task_end(failed)")
 	require.Equal(t, `abort("orchestrator lost 3 times in this turn")`, lines[len(lines)-2])
 	require.Len(t, m.requests, 3)
@@ -191,5 +186,17 @@ func TestTakeover_AbortNeedsNoWorker(t *testing.T) { // L135
 	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "ab"}).Code)
 	lines := r.until(t, "+task_end(aborted)")
 	require.Equal(t, []string{"+takeover", "+abort_requested", "request_end(aborted)", `abort("aborted by user")`, "+task_end(aborted)"}, afterTakeover(lines))
+	r.verify(t)
+}
+
+func TestTakeover_WhoComesLaterFindsTheTask(t *testing.T) { // L092
+	m := &script{steps: []step{hang(), says("end")}}
+	r := newRig(t, m)
+	stop := r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "request_begin")
+	stop()
+	r.host(t, "o2") // it has never seen o1, and nobody asks it for anything
+	r.until(t, "+task_end(completed)")
 	r.verify(t)
 }

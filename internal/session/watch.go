@@ -91,7 +91,29 @@ func (h *Host) watchPeers(ctx context.Context) {
 		}
 	})
 	wg.Go(func() { h.pingPeers(ctx) })
+	wg.Go(func() { h.sweep(ctx) })
 	wg.Wait()
+}
+
+// sweep opens the running sessions of owners that were gone, or have let go, before
+// this orchestrator knew them: at its start, and once more when it knows everybody.
+func (h *Host) sweep(ctx context.Context) {
+	for range 2 {
+		leases, err := h.bus.Leases(ctx)
+		if err != nil {
+			h.log.WarnContext(ctx, "leases not read", "err", err)
+		}
+		living := map[protocol.ID]bool{h.cfg.Node: true}
+		for _, l := range leases {
+			living[l.ID] = living[l.ID] || l.Kind == bus.LeaseOrchestrator
+		}
+		if err == nil {
+			h.inherit(ctx, func(node protocol.ID) bool { return !living[node] })
+		}
+		if !sleep(ctx, bus.LeaseTTL) {
+			return
+		}
+	}
 }
 
 func (h *Host) hearLease(ctx context.Context, l bus.Lease, alive bool) {
@@ -102,7 +124,7 @@ func (h *Host) hearLease(ctx context.Context, l bus.Lease, alive bool) {
 		h.peers.seen(l.ID, l.Boot, h.bus.Link().Since)
 		return
 	}
-	h.open.Go(func() { h.inherit(ctx, l.ID) })
+	h.open.Go(func() { h.inheritFrom(ctx, l.ID) })
 }
 
 // pingPeers asks the predecessor every 250 ms; nobody there, twice, is its end.
@@ -126,22 +148,27 @@ func (h *Host) pingPeers(ctx context.Context) {
 		}
 		if missed++; missed >= 2 && h.knew(id) {
 			missed = 0
-			h.inherit(ctx, id)
+			h.inheritFrom(ctx, id)
 			h.peers.gone(id)
 		}
 	}
 }
 
-// inherit opens the running sessions of a node that is gone. Whether it really is,
-// each session asks again before it is taken.
-func (h *Host) inherit(ctx context.Context, node protocol.ID) {
+// inheritFrom opens the running sessions of a node that is gone.
+func (h *Host) inheritFrom(ctx context.Context, node protocol.ID) {
 	h.log.InfoContext(ctx, "orchestrator is gone", "node", node)
+	h.inherit(ctx, func(n protocol.ID) bool { return n == node || n == "" })
+}
+
+// inherit opens the running sessions of nodes that are gone. Whether one really is,
+// each session asks again before it is taken.
+func (h *Host) inherit(ctx context.Context, gone func(node protocol.ID) bool) {
 	for e, err := range h.bus.Sessions(ctx) {
 		if err != nil {
 			h.log.WarnContext(ctx, "directory not read", "err", err)
 			return
 		}
-		if (e.Node == node || e.Node == "") && e.State != protocol.StateIdle {
+		if gone(e.Node) && e.State != protocol.StateIdle {
 			h.open.Go(func() { h.adopt(ctx, e.Session) })
 		}
 	}
