@@ -15,27 +15,43 @@ import (
 
 const pingEvery = 250 * time.Millisecond
 
-// peers are the other orchestrators as this one has seen them. A node counts as
-// known once it answered, or its lease was seen, on the present connection.
+// peers are the other orchestrators as this one has seen them.
 type peers struct {
 	mu    sync.Mutex
-	boots map[protocol.ID]string
-	since time.Time // of the connection that they were seen on
+	known map[protocol.ID]peer
 }
 
-func (p *peers) seen(id protocol.ID, boot string, link time.Time) {
+// A peer answered, or its lease was seen, on the connection that began at link.
+// One that is gone stays known, and is watched no more until it is seen again.
+type peer struct {
+	link time.Time
+	gone bool
+}
+
+func (p *peers) seen(id protocol.ID, link time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.since.Equal(link) {
-		p.boots, p.since = map[protocol.ID]string{}, link
+	if p.known == nil {
+		p.known = map[protocol.ID]peer{}
 	}
-	p.boots[id] = boot
+	p.known[id] = peer{link: link}
 }
 
 func (p *peers) gone(id protocol.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.boots, id)
+	if k, ok := p.known[id]; ok {
+		k.gone = true
+		p.known[id] = k
+	}
+}
+
+// knew reports whether the node was seen alive on that connection.
+func (p *peers) knew(id protocol.ID, link time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, ok := p.known[id]
+	return ok && k.link.Equal(link)
 }
 
 // before returns the one that comes ahead of self in hashed order: whoever watches
@@ -44,8 +60,8 @@ func (p *peers) before(self protocol.ID) (protocol.ID, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ring := []protocol.ID{self}
-	for id := range p.boots {
-		if id != self {
+	for id, k := range p.known {
+		if id != self && !k.gone {
 			ring = append(ring, id)
 		}
 	}
@@ -72,13 +88,7 @@ func hash(id protocol.ID) uint64 {
 }
 
 // knew reports whether the node was seen alive on the present connection.
-func (h *Host) knew(id protocol.ID) bool {
-	link := h.bus.Link()
-	h.peers.mu.Lock()
-	defer h.peers.mu.Unlock()
-	_, ok := h.peers.boots[id]
-	return ok && h.peers.since.Equal(link.Since)
-}
+func (h *Host) knew(id protocol.ID) bool { return h.peers.knew(id, h.bus.Link().Since) }
 
 // watchPeers notices orchestrators that are gone and takes their sessions over. A
 // private orchestrator serves its own sessions only and watches nobody.
@@ -121,7 +131,7 @@ func (h *Host) hearLease(ctx context.Context, l bus.Lease, alive bool) {
 		return
 	}
 	if alive {
-		h.peers.seen(l.ID, l.Boot, h.bus.Link().Since)
+		h.peers.seen(l.ID, h.bus.Link().Since)
 		return
 	}
 	h.open.Go(func() { h.inheritFrom(ctx, l.ID) })
@@ -139,9 +149,13 @@ func (h *Host) pingPeers(ctx context.Context) {
 		if id != last {
 			last, missed = id, 0
 		}
+		link := h.bus.Link().Since
 		pctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		err := h.bus.Ping(pctx, id)
 		cancel()
+		if err == nil {
+			h.peers.seen(id, link)
+		}
 		if !errors.Is(err, bus.ErrGone) {
 			missed = 0
 			continue
