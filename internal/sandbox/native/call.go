@@ -130,7 +130,10 @@ func (c *call) sendSpec(probe bool) error {
 	}
 	defer confine.CloseAll(groups)
 	for _, f := range c.child {
-		_ = unix.SetNonblock(int(f.Fd()), false)
+		// The command may open its streams again, by name: they are its user's.
+		if err := errors.Join(unix.SetNonblock(int(f.Fd()), false), unix.Fchown(int(f.Fd()), c.session.id.uid, c.session.id.gid)); err != nil {
+			return fmt.Errorf("hand over a pipe: %w", err)
+		}
 	}
 	c.began = time.Now()
 	err = c.conn.Send(initSpec{
@@ -170,8 +173,9 @@ func (c *call) awaitStart(ctx context.Context) error {
 		if end.Err != nil {
 			return explain(end.Err)
 		}
-		if c.oom(end) {
-			return fmt.Errorf("start %s: out of memory", c.spec.Argv[0])
+		if c.oom(end) || c.session.leaf.oom() {
+			return fmt.Errorf("start %s: out of memory: too much runs in the session, or its files in %s, %s and /dev/shm are too large",
+				c.spec.Argv[0], tmpDir, homeDir)
 		}
 		return fmt.Errorf("start %s: the call's first process has died: %w", c.spec.Argv[0], err)
 	case r.NotFound != "":

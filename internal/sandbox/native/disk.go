@@ -132,8 +132,8 @@ func (s *session) killAll(reason sandbox.Reason) {
 	}
 }
 
-// id is a new name for a child of the holder.
-func (s *session) id() uint64 {
+// name is a new one, for a child of the holder.
+func (s *session) name() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next++

@@ -73,7 +73,7 @@ func (h *helperConn) connect(ctx context.Context) (*confine.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = h.session.conn.Send(holderRequest{Helper: true, ID: h.session.id()}, int(far.Fd()))
+	err = h.session.conn.Send(holderRequest{Helper: true, ID: h.session.name()}, int(far.Fd()))
 	_ = far.Close()
 	if err == nil {
 		err = ready(ctx, conn)

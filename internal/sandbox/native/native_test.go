@@ -19,6 +19,7 @@ var soft = os.Geteuid() != 0
 var shared = native.New(sandboxtest.Ops(), native.Options{SoftLimits: soft})
 
 func TestMain(m *testing.M) {
+	sandboxtest.Main()
 	native.Main(sandboxtest.Ops())
 	code := m.Run()
 	if err := shared.Close(); err != nil {
@@ -43,4 +44,20 @@ func TestNative_Check(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(r.Lines), 14)
 	require.Equal(t, soft, r.Warning != "")
+}
+
+func TestNative_NoWayOut(t *testing.T) {
+	sandboxtest.Escape(t, shared)
+}
+
+func TestNative_EverydayWork(t *testing.T) {
+	sandboxtest.Work(t, shared)
+}
+
+func TestNative_ServerAndClient(t *testing.T) {
+	sandboxtest.ServerAndClient(t, shared)
+}
+
+func TestNative_Bombs(t *testing.T) {
+	sandboxtest.Bombs(t, shared)
 }

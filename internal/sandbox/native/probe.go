@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rookery/internal/sandbox/confine"
 )
 
 // Variables that tell the prober what the worker has laid out for it.
@@ -35,7 +37,7 @@ func runProbe() {
 	case "memory":
 		hold(1 << 30)
 	case "abi":
-		if otherABIs() {
+		if confine.OtherABIs() {
 			os.Exit(1)
 		}
 	default:

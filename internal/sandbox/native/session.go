@@ -33,6 +33,7 @@ type session struct {
 	group  *group
 	leaf   *group // holder and helper are in it
 	soft   bool
+	id     identity
 	files  *helperConn
 	disk   *diskWatch
 
@@ -61,6 +62,7 @@ func (s *session) open(ctx context.Context, groups *hierarchy, o Options) (err e
 	if err != nil {
 		return explain(err)
 	}
+	s.id = id
 	s.soft = groups == nil
 	if err := s.makeGroups(groups); err != nil {
 		return explain(err)
@@ -107,8 +109,16 @@ func (s *session) directories() (workspace, scratch *os.File, err error) {
 	return workspace, scratch, nil
 }
 
+// memoryFiles is room for the files that a session has in memory, beyond what its
+// calls may take: else, once they are full, not even rm could run.
+const memoryFiles = 1 << 30
+
 func (s *session) makeGroups(h *hierarchy) (err error) {
-	if s.group, err = h.session(s.spec.ID, s.limits); err != nil {
+	limits := sandbox.Limits{Memory: s.limits.Memory}
+	if limits.Memory > 0 {
+		limits.Memory += memoryFiles
+	}
+	if s.group, err = h.session(s.spec.ID, limits); err != nil {
 		return err
 	}
 	s.leaf, err = s.group.call("0", sandbox.Limits{})

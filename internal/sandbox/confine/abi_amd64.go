@@ -1,4 +1,4 @@
-package native
+package confine
 
 import "golang.org/x/sys/unix"
 
@@ -6,8 +6,9 @@ import "golang.org/x/sys/unix"
 // It may end the process.
 func otherABI() uintptr
 
-// otherABIs reports whether the kernel answers system calls of other architectures.
-func otherABIs() bool {
+// OtherABIs reports whether the kernel answers system calls of other architectures.
+// Trying may end the process, which is no answer: try in one of your own.
+func OtherABIs() bool {
 	const x32 = 0x40000000
 	if _, _, e := unix.RawSyscall(x32|unix.SYS_GETPID, 0, 0, 0); e == 0 {
 		return true
