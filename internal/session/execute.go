@@ -308,6 +308,8 @@ func (d *dispatch) interrupted(emit func(string)) engine.Output {
 			if r := d.resync(ctx); r != nil {
 				return d.output(r)
 			}
+		case <-d.s.closed: // a successor asks again
+			return aborted
 		case <-ctx.Done():
 			return aborted
 		}
