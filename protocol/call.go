@@ -153,6 +153,8 @@ type ControlReply struct {
 	Boot      string            `json:"boot,omitempty"`
 	Calls     map[string]string `json:"calls,omitempty"`
 	Workspace WorkspaceRef      `json:"workspace,omitzero"`
+	// Gone reports that a workspace which the worker made is not there any more (adopt).
+	Gone bool `json:"gone,omitempty"`
 	// Content is the file's text (read); empty when there is none.
 	Content string     `json:"content,omitempty"`
 	Info    *Heartbeat `json:"info,omitempty"`

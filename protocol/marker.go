@@ -33,6 +33,11 @@ func NoteLost(sec int) string {
 	return fmt.Sprintf("[tool error] no worker took the call within %d s", sec)
 }
 
+// NoteReplaced tells the model, as a user text, that the files it worked on are gone.
+func NoteReplaced(worker ID) string {
+	return fmt.Sprintf("[workspace replaced: worker %s is gone, and the files with it; the workspace is new and empty]", worker)
+}
+
 // NoteError is the output of a call whose tool layer broke (L050).
 func NoteError(msg string) string { return "[tool error] " + msg }
 

@@ -35,7 +35,7 @@ func (s *session) command(ctx context.Context, o order) {
 		s.title = strings.TrimSpace(protocol.Clean(o.cmd.Text))
 		s.enter()
 		o.respond(protocol.Reply{Code: protocol.ReplyAccepted})
-	case protocol.VerbStatus:
+	case protocol.VerbStatus, protocol.VerbTakeover:
 		o.respond(protocol.Reply{Code: protocol.ReplyAccepted, Seq: s.seen, Status: s.status()})
 	case protocol.VerbSnap:
 		snap := s.live.page(s.trace.Epoch(), s.n, o.cmd.Page)
@@ -243,6 +243,7 @@ func (s *session) status() *protocol.Status {
 	if t := s.fold.State().Task; t != nil {
 		st.TaskID = t.TaskID
 	}
+	st.Background = s.h.fleet.background(s.id, s.place.Worker)
 	for _, p := range s.pending {
 		st.Pending = append(st.Pending, protocol.Pending{ToolCallID: p.call.ToolCallID, Name: p.call.Name, Arguments: p.call.Arguments})
 	}

@@ -110,7 +110,7 @@ func (s *session) tool(name string) protocol.Tool {
 }
 
 func (s *session) destination(t protocol.Tool) bus.Destination {
-	if t.Workspace || s.state.Worker != "" {
+	if t.Workspace || s.state.Worker != "" && !s.pooled[t.Name] {
 		return bus.ToWorker(s.place.Worker)
 	}
 	return bus.ToPool(protocol.ID(s.state.Pool))

@@ -1,12 +1,11 @@
 package session
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,22 +16,33 @@ import (
 // A fleet knows which workers there are and how busy they are. It is safe for
 // concurrent use.
 type fleet struct {
-	bus *bus.Bus
+	bus          *bus.Bus
+	builtin      []protocol.Tool
+	replaceAfter time.Duration
 
-	mu    sync.Mutex
-	beats map[protocol.ID]protocol.Heartbeat
-	at    map[protocol.ID]time.Time // of the last heartbeat
+	mu     sync.Mutex
+	since  time.Time // when it began to listen
+	beats  map[protocol.ID]protocol.Heartbeat
+	at     map[protocol.ID]time.Time // of the last heartbeat
+	placed map[protocol.ID]int       // sessions given to a worker since then
 }
 
-func newFleet(b *bus.Bus) *fleet {
-	return &fleet{bus: b, beats: map[protocol.ID]protocol.Heartbeat{}, at: map[protocol.ID]time.Time{}}
+func newFleet(cfg Config) *fleet {
+	return &fleet{
+		bus: cfg.Bus, builtin: cfg.Builtin, replaceAfter: cfg.ReplaceAfter,
+		beats: map[protocol.ID]protocol.Heartbeat{}, at: map[protocol.ID]time.Time{}, placed: map[protocol.ID]int{},
+	}
 }
 
 func (f *fleet) watch(context.Context) (stop func(), err error) {
+	f.mu.Lock()
+	f.since = time.Now()
+	f.mu.Unlock()
 	return f.bus.WatchHeartbeats(func(h protocol.Heartbeat) {
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.beats[h.Worker], f.at[h.Worker] = h, time.Now()
-		f.mu.Unlock()
+		delete(f.placed, h.Worker)
 	})
 }
 
@@ -44,7 +54,17 @@ func (f *fleet) beating(wid protocol.ID, boot, call string) bool {
 	return h.Boot == boot && time.Since(f.at[wid]) < 5*time.Second && slices.Contains(h.Running, call)
 }
 
-// living returns the workers whose lease lives.
+// background lists what runs on in a session without a call.
+func (f *fleet) background(sid, wid protocol.ID) []protocol.Background {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.at[wid]) > bus.LeaseTTL {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.beats[wid].Background), func(b protocol.Background) bool { return b.Session != sid })
+}
+
+// living returns the workers whose lease lives and that were not refused.
 func (f *fleet) living(ctx context.Context) ([]protocol.WorkerInfo, error) {
 	leases, err := f.bus.Leases(ctx)
 	if err != nil {
@@ -60,43 +80,7 @@ func (f *fleet) living(ctx context.Context) ([]protocol.WorkerInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the workers: %w", err)
 	}
-	return slices.DeleteFunc(all, func(w protocol.WorkerInfo) bool { return boots[w.Worker] != w.Boot }), nil
-}
-
-// place finds a worker for a new session and has it make or adopt the workspace.
-func (f *fleet) place(ctx context.Context, sid protocol.ID, st agentState, want protocol.WorkspaceRef) (protocol.WorkspaceRef, error) {
-	ref, _, err := f.hold(ctx, sid, st, want)
-	return ref, err
-}
-
-// hold makes sure that a living worker holds the session's workspace: the one it is
-// assigned to, or for a named directory another one of the same host.
-func (f *fleet) hold(ctx context.Context, sid protocol.ID, st agentState, want protocol.WorkspaceRef) (protocol.WorkspaceRef, protocol.WorkerInfo, error) {
-	workers, err := f.living(ctx)
-	if err != nil {
-		return want, protocol.WorkerInfo{}, err
-	}
-	candidates := f.candidates(workers, st, want)
-	if len(candidates) == 0 {
-		return want, protocol.WorkerInfo{}, noWorker(workers, st, want)
-	}
-	var refusals []error
-	for _, w := range candidates {
-		ask := want
-		ask.Worker = w.Worker
-		r, err := f.ask(ctx, w.Worker, "adopt", protocol.Control{Session: sid, Workspace: ask})
-		switch {
-		case err != nil:
-			refusals = append(refusals, fmt.Errorf("worker %s: %w", w.Worker, err))
-		case !r.OK:
-			refusals = append(refusals, fmt.Errorf("worker %s: %s", w.Worker, r.Error))
-		default:
-			ref := r.Workspace
-			ref.Worker, ref.Host, ref.Epoch = w.Worker, w.Host, want.Epoch
-			return ref, w, nil
-		}
-	}
-	return want, protocol.WorkerInfo{}, errors.Join(refusals...)
+	return slices.DeleteFunc(all, func(w protocol.WorkerInfo) bool { return boots[w.Worker] != w.Boot || w.Refused != "" }), nil
 }
 
 // ask bounds what a worker may take to answer: a session waits for it.
@@ -106,74 +90,37 @@ func (f *fleet) ask(ctx context.Context, wid protocol.ID, verb string, c protoco
 	return f.bus.Control(ctx, wid, verb, c)
 }
 
-// candidates lists who may hold the workspace, best first.
-func (f *fleet) candidates(workers []protocol.WorkerInfo, st agentState, want protocol.WorkspaceRef) []protocol.WorkerInfo {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []protocol.WorkerInfo
-	for _, w := range workers {
-		switch {
-		case st.Worker != "" && w.Worker != st.Worker && (w.Private || want.Path == "" || w.Host != want.Host):
-		case want.Worker != "" && want.Path == "" && w.Worker != want.Worker:
-		case want.Host != "" && w.Host != want.Host:
-		case st.Worker == "" && w.Private && w.Worker != want.Worker:
-		case !w.Private && !slices.Contains(w.Pools, protocol.ID(st.Pool)):
-		case f.beats[w.Worker].Draining:
-		default:
-			out = append(out, w)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b protocol.WorkerInfo) int {
-		if (a.Worker == want.Worker) != (b.Worker == want.Worker) {
-			if a.Worker == want.Worker {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(f.free(b), f.free(a))
-	})
-	return out
-}
-
-func (f *fleet) free(w protocol.WorkerInfo) int {
-	if h, ok := f.beats[w.Worker]; ok && h.Boot == w.Boot {
-		return h.Free
-	}
-	return w.Slots
-}
-
-func noWorker(workers []protocol.WorkerInfo, st agentState, want protocol.WorkspaceRef) error {
-	switch {
-	case st.Worker != "":
-		return fmt.Errorf("worker %s is not there", st.Worker)
-	case want.Worker != "" && want.Path != "":
-		return fmt.Errorf("no living worker on host %s can hold %s (it was with %s)", want.Host, want.Path, want.Worker)
-	}
-	var known []string
-	for _, w := range workers {
-		if !w.Private {
-			known = append(known, string(w.Worker))
-		}
-	}
-	if len(known) == 0 {
-		return fmt.Errorf("no worker of pool %s is there: start one with toolworker", st.Pool)
-	}
-	return fmt.Errorf("no worker of pool %s is there (others: %s)", st.Pool, strings.Join(known, ", "))
-}
-
 // tools returns what the session may call: the tools of the worker that holds its
-// workspace, or the subset that it was started with.
-func (f *fleet) tools(st agentState, w protocol.WorkerInfo) []protocol.Tool {
-	if len(st.Tools) == 0 {
-		return w.Tools
+// workspace, and those of its pool that need none and that the holder does not have
+// (pooled); or the subset of both that it was started with.
+func (f *fleet) tools(st agentState, h holding) (all []protocol.Tool, pooled map[string]bool) {
+	pooled = map[string]bool{}
+	add := func(t protocol.Tool) bool {
+		have := slices.ContainsFunc(all, func(o protocol.Tool) bool { return o.Name == t.Name })
+		if have || len(st.Tools) > 0 && !slices.Contains(st.Tools, t.Name) {
+			return false
+		}
+		all = append(all, t)
+		return true
 	}
-	var out []protocol.Tool
-	for _, t := range w.Tools {
-		if slices.Contains(st.Tools, t.Name) {
-			out = append(out, t)
+	for _, t := range h.worker.Tools {
+		add(t)
+	}
+	for _, w := range h.others {
+		if w.Private || !slices.Contains(w.Pools, protocol.ID(st.Pool)) {
+			continue
+		}
+		for _, t := range w.Tools {
+			if !t.Workspace && !offers(h.worker, t.Name) && add(t) {
+				pooled[t.Name] = true
+			}
 		}
 	}
-	return out
+	return all, pooled
+}
+
+func offers(w protocol.WorkerInfo, name string) bool {
+	return slices.ContainsFunc(w.Tools, func(t protocol.Tool) bool { return t.Name == name })
 }
 
 // instructions reads the workspace's AGENTS.md through its worker; none is "".
@@ -185,13 +132,16 @@ func (f *fleet) instructions(ctx context.Context, sid protocol.ID, ref protocol.
 	return protocol.Clean(r.Content)
 }
 
-// register takes a worker that signs on: its queues exist before it is accepted.
+// register takes a worker that signs on: its queues exist before it is accepted. One
+// that is refused is in the catalogue as well, with the reason, for people to see.
 func (f *fleet) register(ctx context.Context, w protocol.WorkerInfo) error {
 	if _, err := protocol.ParseID(string(w.Worker)); err != nil {
 		return fmt.Errorf("worker id: %w", err)
 	}
-	if err := f.conflict(ctx, w); err != nil {
-		return err
+	w.Refused = ""
+	if err := f.acceptable(ctx, w); err != nil {
+		w.Refused = err.Error()
+		return errors.Join(err, f.bus.PutWorker(ctx, w))
 	}
 	if err := f.bus.EnsureConsumer(ctx, bus.ToWorker(w.Worker)); err != nil {
 		return err
@@ -202,6 +152,38 @@ func (f *fleet) register(ctx context.Context, w protocol.WorkerInfo) error {
 		}
 	}
 	return f.bus.PutWorker(ctx, w)
+}
+
+func (f *fleet) acceptable(ctx context.Context, w protocol.WorkerInfo) error {
+	if err := f.reserved(w); err != nil {
+		return err
+	}
+	return f.conflict(ctx, w)
+}
+
+// reserved refuses a tool that has the name of a built-in one and is called in another
+// way: what a built-in tool may do without being asked goes by its name. Optional
+// arguments may differ, so that versions can be mixed.
+func (f *fleet) reserved(w protocol.WorkerInfo) error {
+	for _, t := range w.Tools {
+		i := slices.IndexFunc(f.builtin, func(b protocol.Tool) bool { return b.Name == t.Name })
+		if i < 0 {
+			continue
+		}
+		if b := f.builtin[i]; t.Workspace != b.Workspace || !slices.Equal(required(t), required(b)) {
+			return fmt.Errorf("tool %s has the name of a built-in one, which requires %v in a workspace: give it another name", t.Name, required(b))
+		}
+	}
+	return nil
+}
+
+func required(t protocol.Tool) []string {
+	var schema struct {
+		Required []string `json:"required"`
+	}
+	_ = json.Unmarshal(t.Parameters, &schema) // what is no schema requires nothing
+	slices.Sort(schema.Required)
+	return schema.Required
 }
 
 // conflict refuses a tool whose schema differs from that of a living worker of the

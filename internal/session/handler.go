@@ -28,7 +28,7 @@ func (h *Host) command(sid protocol.ID, verb protocol.Verb, cmd protocol.Command
 	_, open := h.sessions[sid]
 	h.mu.Unlock()
 	switch {
-	case open, verb == protocol.VerbRun, verb == protocol.VerbCompact, verb == protocol.VerbTitle:
+	case open, verb == protocol.VerbRun, verb == protocol.VerbCompact, verb == protocol.VerbTitle, verb == protocol.VerbTakeover:
 		h.deliver(sid, verb, cmd, respond)
 	default:
 		h.detached(func(ctx context.Context) { h.read(ctx, sid, verb, cmd, respond) })
@@ -84,6 +84,7 @@ func idleReply(ctx context.Context, h *Host, sid protocol.ID, own protocol.Own, 
 	}
 	if e, err := h.bus.Session(ctx, sid); err == nil {
 		st.Title, st.Model, st.Workspace, st.Worker, st.At = e.Title, e.Model, e.Workspace.Path, e.Workspace.Worker, e.At
+		st.Background = h.fleet.background(sid, st.Worker)
 	}
 	return protocol.Reply{Code: protocol.ReplyAccepted, Seq: seq, Status: st}
 }

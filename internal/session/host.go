@@ -66,6 +66,11 @@ type Config struct {
 	// UnreachableGrace is how long a claimed call may outlive its deadline
 	// without a word of its worker. Default 2 min.
 	UnreachableGrace time.Duration
+	// ReplaceAfter is how long a worker must have been away before a session whose
+	// workspace it made gets another one. Default 15 s.
+	ReplaceAfter time.Duration
+	// Builtin are the tools whose names are reserved.
+	Builtin []protocol.Tool
 	// Resync is how often an open call is looked after: its result read again, its
 	// worker asked. Default 5 s.
 	Resync time.Duration
@@ -99,6 +104,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.QueueTimeout = cmp.Or(c.QueueTimeout, 10*time.Minute)
 	c.PinnedTimeout = cmp.Or(c.PinnedTimeout, time.Minute)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, 2*time.Minute)
+	c.ReplaceAfter = cmp.Or(c.ReplaceAfter, 15*time.Second)
 	c.Resync = cmp.Or(c.Resync, 5*time.Second)
 	c.IdleAfter = cmp.Or(c.IdleAfter, 10*time.Minute)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
@@ -121,6 +127,7 @@ type Host struct {
 	mu       sync.Mutex
 	sessions map[protocol.ID]*session
 	stopping bool
+	left     chan struct{}  // closed when nothing is asked of this orchestrator any more
 	open     sync.WaitGroup // running sessions and handlers
 	imports  imports
 }
@@ -133,7 +140,8 @@ func New(cfg Config) (*Host, error) {
 	}
 	return &Host{
 		cfg: cfg, bus: cfg.Bus, log: cfg.Logger,
-		fleet: newFleet(cfg.Bus), sessions: map[protocol.ID]*session{},
+		fleet: newFleet(cfg), sessions: map[protocol.ID]*session{},
+		left:    make(chan struct{}),
 		imports: imports{open: map[protocol.ID][]protocol.Message{}},
 	}, nil
 }
@@ -177,6 +185,7 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 	h.stopping = true
 	h.mu.Unlock()
 	stop()
+	close(h.left)
 	h.open.Wait()
 	giveUp()
 	lease.Wait()
@@ -190,7 +199,7 @@ func (h *Host) deliver(sid protocol.ID, verb protocol.Verb, cmd protocol.Command
 	h.mu.Lock()
 	if h.stopping {
 		h.mu.Unlock()
-		respond(protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the orchestrator is stopping"})
+		respond(h.elsewhere("the orchestrator is stopping"))
 		return
 	}
 	s, ok := h.sessions[sid]
@@ -203,6 +212,12 @@ func (h *Host) deliver(sid protocol.ID, verb protocol.Verb, cmd protocol.Command
 	if !s.put(order{verb: verb, cmd: cmd, respond: respond}) {
 		h.deliver(sid, verb, cmd, respond) // it has just ended
 	}
+}
+
+// elsewhere has the sender ask anew: here first, and when nobody is left here,
+// whoever owns the session then.
+func (h *Host) elsewhere(why string) protocol.Reply {
+	return protocol.Reply{Code: protocol.ReplyUse, Use: h.cfg.Node, Reason: why}
 }
 
 // forget drops a session that has ended, so that the next command opens it anew.

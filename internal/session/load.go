@@ -40,13 +40,13 @@ func (s *session) create(ctx context.Context, first order) (protocol.Reply, erro
 	if reply, err := s.useModel(o.Model); err != nil {
 		return reply, err
 	}
-	s.state = agentState{Model: s.model.Name, Pool: s.h.pool(o.Pool), Worker: o.Worker, Tools: o.Tools, Source: o.Source}
-	ref, err := s.h.fleet.place(ctx, s.id, s.state, protocol.WorkspaceRef{Path: o.Workspace})
+	s.state = agentState{Model: s.model.Name, Pool: s.h.pool(o.Pool), Worker: o.Worker, Labels: o.Labels, Tools: o.Tools, Source: o.Source}
+	h, err := s.h.fleet.hold(ctx, s.id, s.state, protocol.WorkspaceRef{Path: o.Workspace})
 	if err != nil {
 		return failed(protocol.ReplyWorkspace, err)
 	}
-	s.place = ref
-	if _, err := s.h.bus.PutWorkspace(ctx, s.id, ref, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+	s.place = h.ref
+	if _, err := s.h.bus.PutWorkspace(ctx, s.id, h.ref, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
 		return failed(protocol.ReplyFailed, err)
 	}
 	return s.own(ctx, 0)
@@ -115,7 +115,7 @@ func (s *session) own(ctx context.Context, read uint64) (protocol.Reply, error) 
 	s.unwatch = s.h.bus.Watch(s.pokeCalls)
 	s.serving, err = s.h.bus.ServeSession(s.id, func(_ protocol.ID, verb protocol.Verb, cmd protocol.Command, respond func(protocol.Reply)) {
 		if !s.put(order{verb, cmd, respond}) {
-			respond(protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the session has just been closed here"})
+			respond(s.h.elsewhere("the session has just been closed here"))
 		}
 	})
 	if err != nil {

@@ -154,9 +154,11 @@ type worker struct {
 	quiet   func()        // ends fetching
 	serving sync.WaitGroup
 	left    bool
+	made    bool // its workspaces are its own
+	gone    bool // those it made were removed
 }
 
-func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
+func newWorker(t *testing.T, b *bus.Bus, id protocol.ID, change ...func(*protocol.WorkerInfo)) *worker {
 	t.Helper()
 	w := &worker{
 		bus: b, tools: map[string]func(protocol.Call) string{}, runs: map[string]int{}, running: map[string]bool{}, over: make(chan struct{}),
@@ -164,6 +166,9 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 			{ToolSpec: protocol.ToolSpec{Name: "t", Description: "works"}, Workspace: true, TimeoutMS: 100},
 			{ToolSpec: protocol.ToolSpec{Name: "look", Description: "looks"}, Workspace: true},
 		}},
+	}
+	for _, f := range change {
+		f(&w.info)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -178,7 +183,10 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID) *worker {
 	fctx, quiet := context.WithCancel(ctx)
 	w.quiet = quiet
 	for range w.info.Slots {
-		w.serving.Go(func() { w.serve(fctx) })
+		w.serving.Go(func() { w.serve(fctx, bus.ToWorker(id)) })
+		if len(w.info.Pools) == 1 && w.info.Pools[0] != "default" {
+			w.serving.Go(func() { w.serve(fctx, bus.ToPool(w.info.Pools[0])) })
+		}
 	}
 	t.Cleanup(func() {
 		w.leave()
@@ -199,13 +207,17 @@ func (w *worker) register(t *testing.T) {
 	w.mu.Lock()
 	info := w.info
 	w.mu.Unlock()
-	_, err := w.bus.Register(ctx, info, "")
+	reply, err := w.bus.Register(ctx, info, "")
 	require.NoError(t, err)
+	require.Equal(t, protocol.ReplyAccepted, reply.Code, reply.Reason)
 }
 
 func (w *worker) control(verb string, c protocol.Control, respond func(protocol.ControlReply)) {
 	w.mu.Lock()
-	r := protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session)}}
+	r := protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session), Made: w.made}}
+	if verb == "adopt" && w.gone && c.Workspace.Made {
+		r.OK, r.Gone = false, true
+	}
 	if verb == "status" {
 		r.Calls = map[string]string{}
 		for _, d := range c.Dispatch {
@@ -219,9 +231,9 @@ func (w *worker) control(verb string, c protocol.Control, respond func(protocol.
 	respond(r)
 }
 
-func (w *worker) serve(ctx context.Context) {
+func (w *worker) serve(ctx context.Context, q bus.Destination) {
 	for ctx.Err() == nil {
-		d, err := w.bus.Fetch(ctx, bus.ToWorker(w.info.Worker))
+		d, err := w.bus.Fetch(ctx, q)
 		if err != nil {
 			select {
 			case <-ctx.Done():

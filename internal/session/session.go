@@ -48,6 +48,8 @@ type session struct {
 	state    agentState
 	place    protocol.WorkspaceRef
 	tools    []protocol.Tool
+	pooled   map[string]bool // tools that the holder of the workspace does not have
+	lost     protocol.ID     // worker with which a workspace went; the model does not know yet
 	model    Model
 	title    string
 	engine   *engine.Engine
@@ -82,12 +84,14 @@ type waiter struct {
 
 // agentState is what session_meta keeps for rookery itself.
 type agentState struct {
-	Model   string      `json:"model"`
-	Pool    string      `json:"pool,omitempty"`
-	Worker  protocol.ID `json:"worker,omitempty"`
-	Sandbox string      `json:"sandbox,omitempty"`
-	Tools   []string    `json:"tools,omitempty"`
-	Source  string      `json:"source,omitempty"`
+	Model  string      `json:"model"`
+	Pool   string      `json:"pool,omitempty"`
+	Worker protocol.ID `json:"worker,omitempty"`
+	// Labels are those the worker must have.
+	Labels  map[string]string `json:"labels,omitempty"`
+	Sandbox string            `json:"sandbox,omitempty"`
+	Tools   []string          `json:"tools,omitempty"`
+	Source  string            `json:"source,omitempty"`
 }
 
 func (a agentState) raw() json.RawMessage { return protocol.Encode(a) }
@@ -141,6 +145,23 @@ func (s *session) run(ctx context.Context) {
 	s.command(ctx, first)
 	s.serve(ctx)
 	s.shut(ctx)
+	if s.fault == nil && s.fold.State().Task != nil && !s.h.cfg.Private {
+		s.handOver()
+	}
+}
+
+// handOver asks the other orchestrators for one that goes on with the task at once;
+// without it they notice by themselves, a little later.
+func (s *session) handOver() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	select {
+	case <-s.h.left:
+	case <-ctx.Done():
+		return
+	}
+	reply, err := s.h.bus.Command(ctx, s.id, protocol.VerbTakeover, protocol.Command{ID: protocol.Token(8)})
+	s.log.InfoContext(ctx, "session handed over", "code", string(reply.Code), "err", err)
 }
 
 func (s *session) firstOrder(ctx context.Context) (order, bool) {
@@ -264,7 +285,7 @@ func (s *session) drainStored() {
 // failWaiters answers what can't be confirmed any more: the client asks again, by
 // the same id, and the next owner knows.
 func (s *session) failWaiters() {
-	reply := protocol.Reply{Code: protocol.ReplyNoOrchestrator, Reason: "the session moved: " + errText(s.fault)}
+	reply := s.h.elsewhere("the session moved: " + errText(s.fault))
 	for _, ws := range s.waits {
 		for _, w := range ws {
 			w.respond(reply)

@@ -35,6 +35,9 @@ func (s *session) takeOver(ctx context.Context, first order) error {
 	if err := s.start(ctx, st.Task.Of, resumeOf(s.fold), in); err != nil {
 		return err
 	}
+	if s.lost != "" && s.engine.Steer(protocol.Token(8), protocol.NoteReplaced(s.lost)) {
+		s.lost = ""
+	}
 	s.enter()
 	return nil
 }

@@ -25,18 +25,23 @@ func (s *session) prepare(ctx context.Context, o protocol.SessionOptions) error 
 	if o.Workspace != "" && want.Path == "" {
 		want.Path = o.Workspace
 	}
-	ref, info, err := s.h.fleet.hold(ctx, s.id, s.state, want)
+	h, err := s.h.fleet.hold(ctx, s.id, s.state, want)
 	if err != nil {
 		return err
 	}
-	if ref != s.place {
-		s.place = ref
+	if h.ref != s.place {
+		s.place = h.ref
 		if err := s.assign(ctx); err != nil {
 			return err
 		}
 	}
-	s.state.Sandbox = info.Sandbox
-	s.tools = s.offered(s.h.fleet.tools(s.state, info))
+	if h.lost != "" {
+		s.lost = h.lost
+		s.log.WarnContext(ctx, "workspace lost with its worker, a new one was made", "worker", h.lost)
+	}
+	s.state.Sandbox = h.worker.Sandbox
+	all, pooled := s.h.fleet.tools(s.state, h)
+	s.tools, s.pooled = s.offered(all), pooled
 	return nil
 }
 
@@ -80,6 +85,10 @@ func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) er
 		cmd.Options.ApproveTimeoutMS = max(0, s.h.cfg.ApprovalTimeout.Milliseconds())
 	}
 	in := engine.Input{TaskID: cmd.ID, By: cmd.By, Options: cmd.Options, Prompt: cleaned(cmd.Prompt)}
+	if of == "run" && s.lost != "" {
+		in.Prompt = append(in.Prompt, protocol.UserText(protocol.NoteReplaced(s.lost)))
+		s.lost = ""
+	}
 	s.prompt = len(in.Prompt)
 	s.abortStored = false
 	if s.title == "" {

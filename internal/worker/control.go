@@ -83,6 +83,7 @@ func (w *Worker) answer(ctx context.Context, verb string, c protocol.Control) (r
 		return r, nil
 	case VerbAdopt:
 		r.Workspace, err = w.sessions.adopt(ctx, c.Session, c.Workspace)
+		r.Gone = errors.Is(err, errGone)
 		return r, err
 	case VerbRead:
 		r.Content, err = w.read(ctx, c)

@@ -9,6 +9,9 @@ import (
 	"rookery/protocol"
 )
 
+// errGone reports a workspace that was made and is not there any more.
+var errGone = errors.New("workspace is gone")
+
 // places decides which directories may be workspaces.
 type places struct {
 	host  string
@@ -47,7 +50,7 @@ func (p *places) open(sid protocol.ID, ref protocol.WorkspaceRef) (dir *os.File,
 		return dir, own, err
 	}
 	if ref.Made {
-		return nil, "", fmt.Errorf("workspace %s was made by worker %s and is not here", ref.Path, ref.Worker)
+		return nil, "", fmt.Errorf("%w: %s was made by worker %s and is not here", errGone, ref.Path, ref.Worker)
 	}
 	if !filepath.IsAbs(ref.Path) {
 		return nil, "", fmt.Errorf("workspace %s is not an absolute path", ref.Path)
@@ -72,6 +75,9 @@ func (p *places) own(sid protocol.ID) string { return filepath.Join(p.fresh, str
 
 // openOwn makes a session's own workspace; one that was made before must be there.
 func (p *places) openOwn(own string, made bool) (*os.File, error) {
+	if _, err := os.Lstat(own); made && errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s, which this worker made, was removed", errGone, own)
+	}
 	if !made {
 		if err := os.Mkdir(own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, fmt.Errorf("make the workspace: %w", err)

@@ -110,7 +110,8 @@ func TestWorkspace_LostOneIsNotMadeAnew(t *testing.T) {
 	require.NoError(t, os.Remove(first.Path))
 	r := adopt(first)
 	require.False(t, r.OK)
-	require.Contains(t, r.Error, "no such file")
+	require.True(t, r.Gone)
+	require.Contains(t, r.Error, "was removed")
 	elsewhere := first
 	elsewhere.Path = "/elsewhere/ws/s1"
 	require.Contains(t, adopt(elsewhere).Error, "was made by worker "+string(w.ID())+" and is not here")
