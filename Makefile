@@ -1,7 +1,7 @@
 # Run make without a target for the list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help check fmt format vet lint build test race fuzz golden deploy-check clean
+.PHONY: help check fmt format vet lint build test race fuzz golden bench deploy-check clean
 
 LINT := bin/golangci-lint
 PKGS := ./...
@@ -41,6 +41,9 @@ fuzz: ## Each fuzz target for FUZZTIME (default 30s)
 
 golden: ## Rewrite what the scenarios expect; review the difference
 	go test ./internal/engine -update
+
+bench: ## Measure rookery beside the floor that NATS puts under it (ROWS=call,turn SCALE=0.2)
+	go run ./bench -rows "$(ROWS)" -scale $(or $(SCALE),1)
 
 deploy-check: ## Check the files under deploy/ with what this machine has
 	bash deploy/check.sh
