@@ -18,6 +18,8 @@ const (
 	VerbTitle   Verb = "title"
 	VerbStatus  Verb = "status"
 	VerbSnap    Verb = "snap"
+	// VerbTakeover has an orchestrator own the session and go on with its task.
+	VerbTakeover Verb = "takeover"
 )
 
 // A Command asks a session for something. A repeated ID gets the first answer

@@ -49,7 +49,7 @@ func (s *session) create(ctx context.Context, first order) (protocol.Reply, erro
 	if _, err := s.h.bus.PutWorkspace(ctx, s.id, h.ref, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
 		return failed(protocol.ReplyFailed, err)
 	}
-	return s.own(ctx, 0)
+	return s.own(ctx, 0, 0)
 }
 
 // reopen takes an existing session, unless its owner lives and works on it.
@@ -61,7 +61,7 @@ func (s *session) reopen(ctx context.Context, first order, own protocol.Own) (pr
 	st := s.fold.State()
 	if st.Meta == nil && st.Task == nil {
 		// Taken by somebody who recorded nothing: as good as new.
-		return s.own(ctx, last)
+		return s.own(ctx, last, own.Epoch)
 	}
 	if st.Meta == nil {
 		return failed(protocol.ReplyTrace, fmt.Errorf("the trace of %s has no session_meta", s.id))
@@ -84,12 +84,13 @@ func (s *session) reopen(ctx context.Context, first order, own protocol.Own) (pr
 		return failed(protocol.ReplyWorkspace, fmt.Errorf("session %s has no workspace, as one that was imported; name one with -C", s.id))
 	}
 	s.place = ref
-	return s.own(ctx, last)
+	return s.own(ctx, last, own.Epoch)
 }
 
-// own appends the record of ownership and folds what came in between.
-func (s *session) own(ctx context.Context, read uint64) (protocol.Reply, error) {
-	log, err := s.h.bus.OpenLog(ctx, s.id, s.h.cfg.Node, s.h.cfg.Boot)
+// own appends the record of ownership and folds what came in between. Whoever took
+// the session meanwhile keeps it: nobody knows whether that one is gone.
+func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, error) {
+	log, err := s.h.bus.TakeLog(ctx, s.id, s.h.cfg.Node, s.h.cfg.Boot, from)
 	var raced *bus.RaceError
 	switch {
 	case errors.As(err, &raced):

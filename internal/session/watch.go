@@ -193,7 +193,7 @@ func (h *Host) inherit(ctx context.Context, gone func(node protocol.ID) bool) {
 func (h *Host) adopt(ctx context.Context, sid protocol.ID) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		answer := make(chan protocol.Reply, 1)
-		h.deliver(sid, protocol.VerbStatus, protocol.Command{ID: protocol.Token(8)}, func(r protocol.Reply) { answer <- r })
+		h.deliver(sid, protocol.VerbTakeover, protocol.Command{ID: protocol.Token(8)}, func(r protocol.Reply) { answer <- r })
 		select {
 		case r := <-answer:
 			if r.Code.Accepted() || r.Code == protocol.ReplyUse || r.Code == protocol.ReplyModel || r.Code == protocol.ReplyTrace {
