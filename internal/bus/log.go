@@ -56,6 +56,16 @@ type Stored struct {
 // from then on every older Log is fenced. When another node does that at the
 // same moment one of them gets a RaceError. A session without a trace begins here.
 func (b *Bus) OpenLog(ctx context.Context, sid, node protocol.ID, boot string) (*Log, error) {
+	return b.openLog(ctx, sid, node, boot, nil)
+}
+
+// TakeLog is OpenLog for who has looked at the owner of an epoch, 0 for none, and
+// takes the session from that one only: anybody else is the winner of a race.
+func (b *Bus) TakeLog(ctx context.Context, sid, node protocol.ID, boot string, from uint64) (*Log, error) {
+	return b.openLog(ctx, sid, node, boot, &from)
+}
+
+func (b *Bus) openLog(ctx context.Context, sid, node protocol.ID, boot string, from *uint64) (*Log, error) {
 	if err := checkIDs(sid, node); err != nil {
 		return nil, err
 	}
@@ -63,25 +73,33 @@ func (b *Bus) OpenLog(ctx context.Context, sid, node protocol.ID, boot string) (
 	if err != nil {
 		return nil, fmt.Errorf("open trace of %s: %w", sid, err)
 	}
+	if from != nil && l.own.Epoch != *from {
+		return nil, fmt.Errorf("take over %s: %w", sid, b.raced(ctx, sid))
+	}
 	l.own = protocol.Own{Epoch: l.own.Epoch + 1, Node: node, Boot: boot}
 	m := nats.NewMsg(b.traceOwn(sid))
 	m.Data = protocol.Encode(l.own)
 	m.Header.Set(hdrPrev, strconv.FormatUint(shownOrOwn, 10))
 	err = l.write(ctx, m)
 	if errors.Is(err, ErrFenced) {
-		winner, _, werr := b.LastOwn(ctx, sid)
-		if werr != nil {
-			return nil, werr
-		}
-		if winner == nil {
-			winner = &protocol.Own{}
-		}
-		err = &RaceError{*winner}
+		err = b.raced(ctx, sid)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take over %s: %w", sid, err)
 	}
 	return l, nil
+}
+
+// raced is the RaceError of a session that somebody else took.
+func (b *Bus) raced(ctx context.Context, sid protocol.ID) error {
+	winner, _, err := b.LastOwn(ctx, sid)
+	switch {
+	case err != nil:
+		return err
+	case winner == nil:
+		winner = &protocol.Own{}
+	}
+	return &RaceError{*winner}
 }
 
 // recall reads where a session's trace stands. shownOrOwn is the last sequence

@@ -249,3 +249,22 @@ func TestServerRestart_KeepsTheTraceAndTheOwner(t *testing.T) {
 	require.True(t, up.Up)
 	require.NotEqual(t, before.Server, up.Server)
 }
+
+func TestLog_IsTakenFromTheOwnerThatWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := bustest.NewServer(t)
+		first, second := s.Bus(t), s.Bus(t)
+		_, err := first.TakeLog(t.Context(), sid, node, "b1", 1)
+		require.ErrorIs(t, err, bus.ErrRaced)
+		l, err := first.TakeLog(t.Context(), sid, node, "b1", 0)
+		require.NoError(t, err)
+		_, err = second.TakeLog(t.Context(), sid, node, "b2", 0)
+		var raced *bus.RaceError
+		require.ErrorAs(t, err, &raced)
+		require.Equal(t, protocol.Own{Epoch: 1, Node: node, Boot: "b1"}, raced.Winner)
+		appendTexts(t, l, 1, false, "still its owner")
+		l, err = second.TakeLog(t.Context(), sid, node, "b2", 1)
+		require.NoError(t, err)
+		require.Equal(t, uint64(2), l.Epoch())
+	})
+}
