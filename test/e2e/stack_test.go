@@ -81,7 +81,7 @@ func (p *stack) play() {
 			started = true
 		}
 		p.step(st)
-		synctest.Wait()
+		time.Sleep(settling)
 	}
 	if !p.idle() {
 		p.dropped = true
@@ -125,10 +125,11 @@ func (p *stack) step(st enginetest.Statement) {
 
 // act does a client's action, checks its reply and reports whether it was accepted.
 func (p *stack) act(st enginetest.Statement) bool {
-	code, err := p.send(st)
+	reply, err := p.send(st)
 	var refused *client.RefusedError
-	reply := protocol.Reply{Code: code}
 	switch {
+	case errors.Is(err, client.ErrNoSession):
+		reply = nobody(st.Verb)
 	case errors.As(err, &refused):
 		reply = refused.Reply
 	case err != nil:
@@ -141,9 +142,23 @@ func (p *stack) act(st enginetest.Statement) bool {
 	return reply.Code.Accepted()
 }
 
-func (p *stack) send(st enginetest.Statement) (protocol.ReplyCode, error) {
+// nobody is what the scripts call a session that does not exist yet: an idle one.
+func nobody(verb enginetest.Verb) protocol.Reply {
+	switch verb {
+	case enginetest.VerbAbort:
+		return protocol.Reply{Code: protocol.ReplyIdle}
+	case enginetest.VerbCompact:
+		return protocol.Reply{Code: protocol.ReplyNothing, Reason: "empty"}
+	case enginetest.VerbApprove:
+		return protocol.Reply{Code: protocol.ReplyUnknownCall}
+	}
+	return protocol.Reply{Code: protocol.ReplyNotRunning}
+}
+
+func (p *stack) send(st enginetest.Statement) (protocol.Reply, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Minute)
 	defer cancel()
+	reply := protocol.Reply{Code: protocol.ReplyAccepted}
 	var err error
 	switch st.Verb {
 	case enginetest.VerbRun, enginetest.VerbStart:
@@ -152,22 +167,15 @@ func (p *stack) send(st enginetest.Statement) (protocol.ReplyCode, error) {
 		var t client.Task
 		if t, err = p.client.Compact(ctx, stackSession); err == nil {
 			p.began(t.ID)
-		} else if errors.Is(err, client.ErrNoSession) {
-			return protocol.ReplyNothing, nil
 		}
 	case enginetest.VerbSteer:
-		if err = p.client.Steer(ctx, stackSession, st.Text); errors.Is(err, client.ErrNoSession) {
-			return protocol.ReplyNotRunning, nil
-		}
+		err = p.client.Steer(ctx, stackSession, st.Text)
 	case enginetest.VerbAbort:
-		running, aerr := p.client.Abort(ctx, stackSession, "user")
-		if aerr == nil && running {
-			return protocol.ReplyAborting, nil
+		var running bool
+		reply.Code = protocol.ReplyIdle
+		if running, err = p.client.Abort(ctx, stackSession, "user"); running {
+			reply.Code = protocol.ReplyAborting
 		}
-		if aerr == nil || errors.Is(aerr, client.ErrNoSession) {
-			return protocol.ReplyIdle, nil
-		}
-		err = aerr
 	case enginetest.VerbApprove:
 		err = p.client.Approve(ctx, stackSession, st.Call, st.Decision, "")
 	case enginetest.VerbRelease:
@@ -179,7 +187,7 @@ func (p *stack) send(st enginetest.Statement) (protocol.ReplyCode, error) {
 	default:
 		err = fmt.Errorf("%s: %w", st.Verb, errNoSuchAction)
 	}
-	return protocol.ReplyAccepted, err
+	return reply, err
 }
 
 func (p *stack) run(ctx context.Context, st enginetest.Statement) error {

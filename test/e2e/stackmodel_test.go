@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"rookery/internal/engine"
 	"rookery/internal/engine/enginetest"
@@ -15,10 +16,19 @@ import (
 	"rookery/protocol"
 )
 
+// latency is what an endpoint and a tool take at least. Time stands still until
+// everybody has done what is due, so whatever a viewer does about a message
+// happens before the next thing that was not under way. Behind each statement of
+// the script settling passes: then what is due at that instant has happened.
+const (
+	latency  = 10 * time.Microsecond
+	settling = 100 * latency
+)
+
 // steps is a scripted reply as an endpoint says it. What can't be said over HTTP
 // is an error: such a file is of the engine's level.
 func steps(r enginetest.Reply, gates *enginetest.Gates) ([]llmtest.Step, error) {
-	var out []llmtest.Step
+	out := []llmtest.Step{llmtest.Wait(latency)}
 	said := len(r.Usages) > 0
 	for _, it := range r.Items {
 		pieces := slices.DeleteFunc(slices.Clone(it.Pieces), func(p string) bool { return p == "" })
@@ -35,6 +45,7 @@ func steps(r enginetest.Reply, gates *enginetest.Gates) ([]llmtest.Step, error) 
 			out = append(out, hold(gates, it.Gate))
 		}
 	}
+	out = append(out, llmtest.Wait(latency))
 	switch e := r.End; {
 	case e == nil && r.Half():
 		return append(out, llmtest.Stall()), nil

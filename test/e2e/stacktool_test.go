@@ -87,6 +87,9 @@ func (t scriptedTool) Spec() protocol.Tool {
 func (t scriptedTool) Run(ctx context.Context, c *tool.Call, w io.Writer) (tool.Report, error) {
 	id := t.id(c.Key)
 	does := t.begin(id)
+	if err := t.pause(ctx, enginetest.Pause{For: latency}); err != nil {
+		return tool.Report{}, err
+	}
 	if does.Output == nil {
 		for _, d := range does.Deltas {
 			_, _ = io.WriteString(w, d) // writes do not fail

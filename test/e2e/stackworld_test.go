@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -34,6 +36,7 @@ type stage struct {
 	endpoint *llmtest.Server
 	model    *recorder
 	tools    *scripted
+	root     string         // of the worker
 	over     sync.WaitGroup // what has been killed
 
 	mu     sync.Mutex
@@ -41,7 +44,6 @@ type stage struct {
 	hosts  map[protocol.ID]*process
 	worker *process
 	nodes  int
-	boots  int
 }
 
 // A process is a role that runs on a bus of its own.
@@ -53,7 +55,7 @@ type process struct {
 
 func newStage(t *testing.T, s *enginetest.Scenario) *stage {
 	t.Helper()
-	f := &stage{t: t, s: s, gates: &enginetest.Gates{}, hosts: map[protocol.ID]*process{}}
+	f := &stage{t: t, s: s, gates: &enginetest.Gates{}, root: t.TempDir(), hosts: map[protocol.ID]*process{}}
 	f.endpoint = llmtest.StartPipe(t)
 	for _, r := range s.Replies() {
 		reply, err := steps(r, f.gates)
@@ -140,15 +142,13 @@ func (f *stage) startHost() {
 	<-ready
 }
 
-// startWorker starts the worker, under the same id each time but on a new root, so
-// that it knows nothing of a life before; mu is held.
+// startWorker starts the worker on its root; mu is held.
 func (f *stage) startWorker() {
-	f.boots++
 	registry, err := f.tools.registry(f.s, f.cfg)
 	require.NoError(f.t, err)
 	b := f.broker.Connect(f.t, bus.Options{})
 	w, err := worker.New(worker.Config{
-		Bus: b, Backend: &sandboxtest.Fake{Ops: tool.Ops()}, Tools: registry, Root: f.t.TempDir(),
+		Bus: b, Backend: &sandboxtest.Fake{Ops: tool.Ops()}, Tools: registry, Root: f.root,
 		ID: "w1", Host: "h", User: "u", Home: "/nowhere", Slots: 16, Grace: -1,
 	})
 	require.NoError(f.t, err)
@@ -168,12 +168,18 @@ func (f *stage) kill(p *process) {
 	f.over.Go(func() { <-p.done })
 }
 
-// workerDies kills the worker and starts it again.
+// workerDies kills the worker and starts it again. What it wrote down after its
+// death it had no time for.
 func (f *stage) workerDies() {
 	f.over.Go(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.kill(f.worker)
+		p := f.worker
+		f.kill(p)
+		<-p.done
+		if err := os.RemoveAll(filepath.Join(f.root, "journal")); err != nil {
+			f.t.Errorf("remove the journal: %v", err)
+		}
 		f.startWorker()
 	})
 }

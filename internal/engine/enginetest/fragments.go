@@ -9,7 +9,8 @@ import (
 // CheckFragments holds an output against the discipline of partials: start, deltas,
 // stop, and right behind the stop of a producer its complete message, which the
 // deltas add up to (L022, L023); every model message has a stop reason (L024). A
-// task_begin forgets what an abandoned run left open.
+// task_begin forgets what an abandoned run left open. What an owner was streaming
+// when another one took over may stop without a complete message, and start again.
 func CheckFragments(output []protocol.Message) []error {
 	c := &fragments{open: map[string]*fragment{}}
 	for i, m := range output {
@@ -28,6 +29,7 @@ type fragments struct {
 type fragment struct {
 	name, body string
 	stopped    protocol.StopReason // empty while it is open
+	lost       bool                // its owner is gone
 }
 
 // message takes one payload of the output.
@@ -35,6 +37,10 @@ func (c *fragments) message(p protocol.Payload) error {
 	switch p := p.(type) {
 	case protocol.TaskBegin:
 		clear(c.open)
+	case protocol.Takeover:
+		for _, f := range c.open {
+			f.lost = true
+		}
 	case protocol.PartialText:
 		return c.partial("text", p.EventType, "", p.Text, p.StopReason)
 	case protocol.PartialThinking:
@@ -76,7 +82,7 @@ func (c *fragments) partial(who string, at protocol.EventType, name, piece strin
 	f := c.open[who]
 	switch at {
 	case protocol.Start:
-		if f != nil {
+		if f != nil && (!f.lost || f.stopped == "") {
 			return fmt.Errorf("%s starts before its complete message", who)
 		}
 		if piece != "" {
