@@ -5,9 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,10 +24,25 @@ func main() {
 	scale := flag.Float64("scale", 1, "multiplies how often things are measured, and how large they get")
 	out := flag.String("o", "", "`base` of the files to write: BASE.md, BASE.json; default the table on standard output")
 	img := flag.String("img", "", "`directory` for the curves")
+	profile := flag.String("profile", "", "`file` for a processor profile of this process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(measure(ctx, *rows, *scale, *out, *img))
+	exit(profiled(*profile, func() error { return measure(ctx, *rows, *scale, *out, *img) }))
+}
+
+// profiled runs f under the profiler where a file is named.
+func profiled(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	return writeFile(name, func(w io.Writer) error {
+		if err := pprof.StartCPUProfile(w); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+		return f()
+	})
 }
 
 func exit(err error) {

@@ -1,6 +1,6 @@
 // Package worker serves tool calls from the bus in sandboxed workspaces.
 //
-//	rk.call ──Fetch──► claim ──► ack ──► tool.Execute ──► journal (fsync) ──► result
+//	rk.call ──Fetch──► claim ──► ack ──► tool.Execute ──► journal ──► result
 //	                                          └─ deltas, at most 30 a second
 //
 // Goroutines, all waited for by Run:
@@ -8,7 +8,8 @@
 //   - slots: for each queue (the worker's own and each pool) Slots of them; each fetches
 //     one call at a time and runs it to the stored result
 //   - presence: signs on, again after every reconnect; holds the lease; heartbeats
-//   - replay: sends what an earlier run left in the journal
+//   - replay: sends what an earlier run left in the journal; brings to the disk what
+//     waits for longer than a second
 //   - sweep: closes sessions that nobody uses, removes scratch that nobody will
 //   - one for each control request
 //

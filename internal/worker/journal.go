@@ -30,14 +30,16 @@ func (h held) key() string { return key(h.Session, h.Dispatch) }
 
 func key(sid protocol.ID, dispatch string) string { return string(sid) + "/" + dispatch }
 
-// A journal keeps results on disk until they are stored: one JSON object a line.
-// It is safe for concurrent use.
+// A journal keeps results until they are stored: one JSON object a line. What was
+// put outlives the process at once, and the machine from the next sync on. It is
+// safe for concurrent use.
 type journal struct {
 	f *os.File
 
 	mu      sync.Mutex
 	size    int64
 	waiting map[string]held
+	dirty   bool // something was written since the last sync
 }
 
 // openJournal reads what is left. A last line that was torn by a crash was never
@@ -87,17 +89,29 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// put returns when h is on disk.
+// put returns when h is in the file. Most results are stored a moment later, so the
+// disk is not waited for; see sync.
 func (j *journal) put(h held) error {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.waiting[h.key()] = h
-	err := j.write(h)
-	j.mu.Unlock()
-	if err != nil {
+	if err := j.write(h); err != nil {
 		return fmt.Errorf("journal %s: %w", h.key(), err)
 	}
-	if err := unix.Fdatasync(int(j.f.Fd())); err != nil { // outside the lock: puts share a sync
-		return fmt.Errorf("journal %s: %w", h.key(), err)
+	return nil
+}
+
+// sync brings what waits to the disk.
+func (j *journal) sync() error {
+	j.mu.Lock()
+	due := j.dirty && len(j.waiting) > 0
+	j.dirty = false
+	j.mu.Unlock()
+	if !due {
+		return nil
+	}
+	if err := unix.Fdatasync(int(j.f.Fd())); err != nil { // outside the lock: puts go on
+		return fmt.Errorf("sync the journal: %w", err)
 	}
 	return nil
 }
@@ -109,6 +123,7 @@ func (j *journal) write(h held) error {
 		return errors.Join(err, j.f.Truncate(j.size))
 	}
 	j.size += int64(len(line))
+	j.dirty = true
 	return nil
 }
 

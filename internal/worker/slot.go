@@ -12,8 +12,13 @@ import (
 	"rookery/protocol"
 )
 
-// replayEvery is how often results that were refused are sent again.
-const replayEvery = 5 * time.Second
+const (
+	// replayEvery is how often results that were refused are sent again.
+	replayEvery = 5 * time.Second
+	// syncEvery is how long a result may wait without being on the disk: as long as
+	// the broker takes by default with what it has acknowledged.
+	syncEvery = time.Second
+)
 
 // startSlots starts the slots of each queue once queues exist.
 func (w *Worker) startSlots(slots *sync.WaitGroup, fetch, work, send context.Context) {
@@ -110,14 +115,18 @@ func (w *Worker) execute(ctx context.Context, call protocol.Call) protocol.Resul
 
 func (w *Worker) inSession(ctx context.Context, call protocol.Call, emit func(string)) protocol.Result {
 	var s *tool.Session
-	if w.cfg.Tools.Workspace(call.Tool) {
-		opened, done, err := w.sessions.use(ctx, call.Session, call.Workspace)
-		if err != nil {
-			return tool.NotRun(ctx, err, emit)
-		}
-		defer done()
-		s = opened
+	done := func() {}
+	var err error
+	switch {
+	case w.cfg.Tools.Workspace(call.Tool):
+		s, done, err = w.sessions.use(ctx, call.Session, call.Workspace)
+	case w.cfg.Tools.Sandbox(call.Tool):
+		s, done, err = w.sessions.single(ctx)
 	}
+	if err != nil {
+		return tool.NotRun(ctx, err, emit)
+	}
+	defer done()
 	return w.cfg.Tools.Execute(ctx, s, call, emit)
 }
 
@@ -146,19 +155,29 @@ func (w *Worker) publish(ctx context.Context, h held) {
 }
 
 // replay sends what an earlier run left in the journal, and what a slot could not
-// send, until ctx ends.
+// send, until ctx ends. What has to wait it brings to the disk.
 func (w *Worker) replay(ctx context.Context) {
-	tick := time.NewTicker(replayEvery)
+	again, tick := time.NewTicker(replayEvery), time.NewTicker(syncEvery)
+	defer again.Stop()
 	defer tick.Stop()
+	w.sendHeld(ctx)
 	for ctx.Err() == nil {
-		for _, h := range w.journal.all() {
-			if !w.running.has(h.key()) { // else its slot sends it
-				w.publish(ctx, h)
-			}
-		}
 		select {
+		case <-again.C:
+			w.sendHeld(ctx)
 		case <-tick.C:
 		case <-ctx.Done():
+		}
+		if err := w.journal.sync(); err != nil {
+			w.log.WarnContext(ctx, "journal not on the disk", "held", w.journal.len(), "err", err)
+		}
+	}
+}
+
+func (w *Worker) sendHeld(ctx context.Context) {
+	for _, h := range w.journal.all() {
+		if !w.running.has(h.key()) { // else its slot sends it
+			w.publish(ctx, h)
 		}
 	}
 }
