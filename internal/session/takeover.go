@@ -116,15 +116,25 @@ func (x executor) resume(ctx context.Context, c engine.Call, tool protocol.Tool,
 }
 
 // ownerGone reports that a recorded owner does not run any more: it let go of the
-// session, its node lives again as another process, or nobody is at its address,
-// twice. After a broker restart the last proves nothing for the life of a lease, so
-// ownerGone waits that long for an answer unless it knew the node before.
+// session, its node lives again as another process, its lease is gone, or nobody is
+// at its address, twice. After a broker restart the last two prove nothing for the
+// life of a lease, so ownerGone waits that long for an answer unless it knew the node
+// before. An owner that is merely slow keeps its lease.
 func (h *Host) ownerGone(ctx context.Context, sid protocol.ID, own protocol.Own) bool {
 	ctx, cancel := context.WithTimeout(ctx, bus.LeaseTTL+5*time.Second)
 	defer cancel()
 	for missed := 0; ; {
-		if h.released(ctx, sid, own) || h.otherBoot(ctx, own) {
+		if h.released(ctx, sid, own) {
 			return true
+		}
+		switch h.lease(ctx, own) {
+		case leaseOfAnother:
+			return true
+		case leaseGone:
+			if h.settled(ctx) {
+				return true
+			}
+		case leaseHeld, leaseUnknown:
 		}
 		pctx, stop := context.WithTimeout(ctx, 2*time.Second)
 		err := h.bus.Ping(pctx, own.Node)
@@ -161,17 +171,29 @@ func (h *Host) released(ctx context.Context, sid protocol.ID, own protocol.Own) 
 	return err == nil && e.Epoch == own.Epoch && e.Node == ""
 }
 
-// otherBoot reports that the node lives again as another process: then the owner,
-// which was the one before, is gone.
-func (h *Host) otherBoot(ctx context.Context, own protocol.Own) bool {
+// What the leases say of an owner.
+type leaseState int
+
+const (
+	leaseUnknown leaseState = iota
+	leaseHeld
+	leaseOfAnother // the node lives, as another process than the owner
+	leaseGone
+)
+
+func (h *Host) lease(ctx context.Context, own protocol.Own) leaseState {
 	leases, err := h.bus.Leases(ctx)
 	if err != nil {
-		return false
+		return leaseUnknown
 	}
 	for _, l := range leases {
-		if l.Kind == bus.LeaseOrchestrator && l.ID == own.Node {
-			return l.Boot != own.Boot
+		switch {
+		case l.Kind != bus.LeaseOrchestrator || l.ID != own.Node:
+		case l.Boot == own.Boot:
+			return leaseHeld
+		default:
+			return leaseOfAnother
 		}
 	}
-	return false
+	return leaseGone
 }
