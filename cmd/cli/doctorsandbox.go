@@ -3,24 +3,28 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"rookery/internal/host"
-	"rookery/internal/sandbox"
+	"rookery/internal/sandbox/backend"
 	"rookery/internal/tool"
 )
-
-// backends are the sandboxes of this program.
-func backends() []sandbox.Backend {
-	return []sandbox.Backend{sandbox.NewNone(tool.Ops())}
-}
 
 // sandbox tells what confines commands here. Every sandbox is tried; only the one
 // that is configured must work.
 func (x *examination) sandbox(ctx context.Context) {
 	x.head("sandbox (" + x.cfg.Sandbox + " is configured)")
 	known := false
-	for _, b := range backends() {
+	for _, name := range backend.Names() {
+		b, err := backend.New(name, tool.Ops(), backend.Options{SoftLimits: true})
+		if err != nil {
+			x.check(name, err)
+			continue
+		}
 		report, err := b.Check(ctx)
+		if c, ok := b.(io.Closer); ok {
+			_ = c.Close() // its processes end with this one, too
+		}
 		switch {
 		case b.Name() == x.cfg.Sandbox:
 			known = true

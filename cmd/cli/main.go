@@ -7,9 +7,14 @@ import (
 	"os"
 
 	"rookery/internal/host"
+	"rookery/internal/sandbox/backend"
+	"rookery/internal/tool"
 )
 
-func main() { os.Exit(program()) }
+func main() {
+	backend.Main(tool.Ops())
+	os.Exit(program())
+}
 
 // program runs the command line of this process and returns its exit status.
 func program() int {

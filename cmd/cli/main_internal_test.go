@@ -12,10 +12,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"rookery/internal/sandbox/backend"
+	"rookery/internal/tool"
 	"rookery/protocol"
 )
 
 func TestMain(m *testing.M) {
+	backend.Main(tool.Ops())
 	testscript.Main(m, map[string]func(){"rookery": func() { os.Exit(program()) }})
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"rookery/internal/config"
-	"rookery/internal/sandbox"
 	"rookery/internal/tool"
 	"rookery/internal/worker"
 	"rookery/protocol"
@@ -34,7 +33,7 @@ workspaces that it makes; give each worker a root of its own.
 Flags win over ROOKERY_* variables, those over the configuration file.`,
 		Version: version(), Args: noArgs, SilenceErrors: true, SilenceUsage: true,
 	}
-	f := c.Flags()
+	f := c.PersistentFlags()
 	f.StringVar(&file, "config", "", "configuration `file` (ROOKERY_CONFIG)")
 	f.String("server", "", "broker `URL`s, separated by commas (NATS_URL); default nats://127.0.0.1:4222")
 	f.String("creds", "", "credentials `file` (NATS_CREDS)")
@@ -46,14 +45,21 @@ Flags win over ROOKERY_* variables, those over the configuration file.`,
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w; --help lists the flags", errUsage, err)
 	})
+	load := func() (*config.Config, error) {
+		cfg, err := config.Load(config.Sources{File: file, Flags: given(f)})
+		if err == nil {
+			o.lay(f, cfg)
+		}
+		return cfg, err
+	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := config.Load(config.Sources{File: file, Flags: given(cmd.Flags())})
+		cfg, err := load()
 		if err != nil {
 			return err
 		}
-		o.lay(cmd.Flags(), cfg)
 		return run(cmd.Context(), cfg, newLogger(cfg))
 	}
+	c.AddCommand(checkCommand(load))
 	return c
 }
 
@@ -64,6 +70,7 @@ type options struct {
 	labels       map[string]string
 	slots        int
 	grace        time.Duration
+	soft         bool
 }
 
 func (o *options) add(f *pflag.FlagSet) {
@@ -73,6 +80,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringToStringVar(&o.labels, "label", nil, "`key=value` that tells something of this worker; may be repeated")
 	f.IntVar(&o.slots, "slots", 0, "how many calls run at once; default twice the processors")
 	f.DurationVar(&o.grace, "grace", 0, "how long running calls may take at the end; default 30s")
+	f.BoolVar(&o.soft, "soft-limits", false, "accept limits on memory and processes that are watched, not enforced, where there are no control groups")
 }
 
 // lay puts the flags that were given over the configuration.
@@ -85,6 +93,8 @@ func (o *options) lay(f *pflag.FlagSet, cfg *config.Config) {
 		"label": func() { w.Labels = o.labels },
 		"slots": func() { w.Slots = o.slots },
 		"grace": func() { w.Grace = o.grace },
+
+		"soft-limits": func() { w.SoftLimits = o.soft },
 	} {
 		if f.Changed(name) {
 			set()
@@ -116,7 +126,7 @@ func given(f *pflag.FlagSet) map[string]string {
 
 // workerConfig is what a worker needs but the bus.
 func workerConfig(cfg *config.Config, log *slog.Logger) (worker.Config, error) {
-	backend, err := newBackend(cfg.Sandbox)
+	box, err := newBackend(cfg)
 	if err != nil {
 		return worker.Config{}, err
 	}
@@ -126,7 +136,7 @@ func workerConfig(cfg *config.Config, log *slog.Logger) (worker.Config, error) {
 	}
 	paths := config.FindPaths()
 	c := worker.Config{
-		Backend: backend, Tools: tools, Version: version(),
+		Backend: box, Tools: tools, Version: version(),
 		Root:  cmp.Or(cfg.Worker.Root, filepath.Join(paths.Worker, "daemon")),
 		Allow: cfg.Worker.Allow, Deny: []string{paths.Store, paths.Worker, paths.Logs, filepath.Dir(paths.User)},
 		Labels: cfg.Worker.Labels, Slots: cfg.Worker.Slots, Grace: cfg.Worker.Grace, Logger: log,
@@ -139,14 +149,6 @@ func workerConfig(cfg *config.Config, log *slog.Logger) (worker.Config, error) {
 		c.Pools = append(c.Pools, id)
 	}
 	return c, nil
-}
-
-// newBackend makes the sandbox of that name. There is no fallback to another one.
-func newBackend(name string) (sandbox.Backend, error) {
-	if name == "none" {
-		return sandbox.NewNone(tool.Ops()), nil
-	}
-	return nil, fmt.Errorf("no such sandbox: %s; --sandbox none runs tools without confinement", name)
 }
 
 // version names the build of this program.

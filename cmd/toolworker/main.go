@@ -20,11 +20,14 @@ import (
 
 	"rookery/internal/bus"
 	"rookery/internal/config"
+	"rookery/internal/sandbox/backend"
+	"rookery/internal/tool"
 	"rookery/internal/worker"
 	"rookery/protocol"
 )
 
 func main() {
+	backend.Main(tool.Ops())
 	// A tool without confinement must not read the worker's memory or environment.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "toolworker: close this process to others:", err)
@@ -73,7 +76,7 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		log.Info("worker takes no more calls", "worker", w.ID(), "grace", wcfg.Grace)
 	})
 	defer stop()
-	return w.Run(ctx)
+	return errors.Join(w.Run(ctx), endBackend(wcfg.Backend))
 }
 
 // dial waits for the broker, and says so.

@@ -164,8 +164,13 @@ type Worker struct {
 	Labels map[string]string `yaml:"labels"`
 	// Slots is how many calls run at once; 0 = the worker's default.
 	Slots int `yaml:"slots" min:"0"`
+	// ToolsFile describes tools of one's own; empty = none.
+	ToolsFile string `yaml:"tools_file"`
 	// Grace is how long running calls may take when it stops.
 	Grace time.Duration `yaml:"grace" min:"1"`
+	// SoftLimits accepts limits on memory and processes that are watched, not
+	// enforced, where this system has no control groups to enforce them.
+	SoftLimits bool `yaml:"soft_limits"`
 }
 
 func defaults() *Config {
@@ -176,7 +181,7 @@ func defaults() *Config {
 		Pool:      "default",
 		Store:     Store{Durability: "fast", Replicas: 1},
 		Worker:    Worker{Pools: []string{"default"}, Grace: 30 * time.Second},
-		Sandbox:   "none", // the only backend so far
+		Sandbox:   "native",
 		Timeout:   Off,
 		LogLevel:  "info",
 		Color:     "auto",

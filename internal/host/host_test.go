@@ -19,12 +19,15 @@ import (
 	"rookery/internal/bus/natsd"
 	"rookery/internal/config"
 	"rookery/internal/host"
+	"rookery/internal/sandbox/backend"
+	"rookery/internal/tool"
 	"rookery/protocol"
 )
 
 // TestMain is also the program that a Local starts: the tests' binary with the
 // argument broker.
 func TestMain(m *testing.M) {
+	backend.Main(tool.Ops())
 	if len(os.Args) > 1 && os.Args[1] == "broker" {
 		os.Exit(brokerMain(os.Args[2:]))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"runtime/debug"
@@ -15,13 +16,14 @@ import (
 	"rookery/internal/bus"
 	"rookery/internal/config"
 	"rookery/internal/sandbox"
+	"rookery/internal/sandbox/backend"
 	"rookery/internal/tool"
 	"rookery/internal/worker"
 	"rookery/protocol"
 )
 
 // ErrSandbox reports a sandbox that this program does not have.
-var ErrSandbox = errors.New("no such sandbox")
+var ErrSandbox = backend.ErrUnknown
 
 func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) error {
 	c, err := s.workerConfig(b, cfg, roles, log)
@@ -53,7 +55,7 @@ func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config,
 		})
 		defer wg.Wait()
 		defer cancel()
-		return w.Run(ctx)
+		return errors.Join(w.Run(ctx), endBackend(c.Backend))
 	})
 	return err
 }
@@ -76,7 +78,8 @@ func leased(ctx context.Context, b *bus.Bus, w *worker.Worker) bool {
 }
 
 func (s *Stack) workerConfig(b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) (worker.Config, error) {
-	backend, err := newBackend(cmp.Or(roles.Sandbox, cfg.Sandbox))
+	// One machine's own user is told of limits that are only watched; he need not allow them.
+	box, err := backend.New(cmp.Or(roles.Sandbox, cfg.Sandbox), tool.Ops(), backend.Options{SoftLimits: true})
 	if err != nil {
 		return worker.Config{}, err
 	}
@@ -85,7 +88,7 @@ func (s *Stack) workerConfig(b *bus.Bus, cfg *config.Config, roles Roles, log *s
 		return worker.Config{}, err
 	}
 	c := worker.Config{
-		Bus: b, Backend: backend, Tools: tools, Version: Version(),
+		Bus: b, Backend: box, Tools: tools, Version: Version(),
 		Labels: cfg.Worker.Labels, Slots: cmp.Or(roles.Slots, cfg.Worker.Slots), Grace: cfg.Worker.Grace,
 		Allow: cfg.Worker.Allow, Deny: secret(cfg), Private: roles.Private, Logger: log,
 	}
@@ -118,12 +121,12 @@ func secret(cfg *config.Config) []string {
 	return dirs
 }
 
-// newBackend makes the sandbox of that name. There is no fallback to another one.
-func newBackend(name string) (sandbox.Backend, error) {
-	if name == "none" {
-		return sandbox.NewNone(tool.Ops()), nil
+// endBackend ends the processes that a sandbox keeps between sessions.
+func endBackend(b sandbox.Backend) error {
+	if c, ok := b.(io.Closer); ok {
+		return c.Close()
 	}
-	return nil, fmt.Errorf("%w: %s; --sandbox none runs tools without confinement", ErrSandbox, name)
+	return nil
 }
 
 // Version names the build of this program.

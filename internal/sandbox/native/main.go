@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ const marker = "rookery-sandbox"
 // operations that they give to New.
 func Main(ops sandbox.Ops) {
 	if len(os.Args) != 2 || os.Args[0] != marker {
+		served.Store(true)
 		return
 	}
 	runtime.LockOSThread() // rights belong to threads, and so does a parent's death
@@ -38,6 +40,10 @@ func Main(ops sandbox.Ops) {
 	}
 	os.Exit(0)
 }
+
+// served says that Main was called: a program that does not would, as its own
+// child, do again what it does.
+var served atomic.Bool //nolint:gochecknoglobals // true of the program, not of a backend
 
 // Descriptors that the children begin with.
 const (

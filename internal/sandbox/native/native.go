@@ -233,6 +233,9 @@ type holderWait struct {
 }
 
 func startSpawner() (*spawnerConn, error) {
+	if !served.Load() {
+		return nil, errors.New("this program does not call native.Main first")
+	}
 	conn, far, err := confine.Pair()
 	if err != nil {
 		return nil, err

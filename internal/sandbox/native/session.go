@@ -14,11 +14,11 @@ import (
 
 	"rookery/internal/sandbox"
 	"rookery/internal/sandbox/confine"
+	"rookery/internal/sandbox/fileop"
 )
 
 // A session is the worker's side of a holder. Its goroutines: read, which tells
-// calls their end; one for each running call; the file helper's reader; the disk's
-// watcher. Close waits for all of them.
+// calls their end; one for each running call; the disk's watcher. Close waits for all of them.
 type session struct {
 	ops     sandbox.Ops
 	spec    sandbox.SessionSpec
@@ -34,10 +34,10 @@ type session struct {
 	leaf   *group // holder and helper are in it
 	soft   bool
 	id     identity
-	files  *helperConn
+	files  *fileop.Client
 	disk   *diskWatch
 
-	around  sync.WaitGroup // read, helper, disk
+	around  sync.WaitGroup // read, disk
 	running sync.WaitGroup // calls, and who is about to start one
 
 	mu     sync.Mutex
@@ -84,7 +84,9 @@ func (s *session) open(ctx context.Context, groups *hierarchy, o Options) (err e
 	if err := s.ready(ctx); err != nil {
 		return explain(err)
 	}
-	s.files = &helperConn{session: s}
+	s.files = fileop.NewClient(func(socket *os.File) error {
+		return s.conn.Send(holderRequest{Helper: true, ID: s.name()}, int(socket.Fd()))
+	})
 	s.disk = &diskWatch{session: s, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	s.around.Go(s.read)
 	s.around.Go(s.disk.run)
@@ -269,7 +271,7 @@ func (s *session) Do(ctx context.Context, op string, args json.RawMessage) (json
 	if _, ok := s.ops[op]; !ok {
 		return nil, fmt.Errorf("%w %q", sandbox.ErrNoOp, op)
 	}
-	return s.files.do(ctx, op, args)
+	return s.files.Do(ctx, op, args)
 }
 
 // Paths implements sandbox.Session.
@@ -293,14 +295,14 @@ func (s *session) Close() error {
 		c.Kill(sandbox.WorkerStopped)
 	}
 	s.mu.Unlock()
-	s.files.interrupt()
+	s.files.Interrupt()
 	s.running.Wait()
 	if again {
 		return nil
 	}
 	close(s.disk.stop)
 	_ = s.conn.Close() // which ends the holder
-	s.files.close()
+	s.files.Close()
 	kill := time.AfterFunc(sandbox.KillGrace, func() { s.spawner.kill(s.holder) })
 	defer kill.Stop()
 	<-s.gone
