@@ -55,9 +55,11 @@ func TestTakeover_CompactionByHand(t *testing.T) {
 			_, err := r.client.At("victim").Run(t.Context(), req)
 			require.NoError(t, err)
 			r.until(req.Session, "+task_end(completed)")
-			_, _ = r.client.At("victim").Compact(t.Context(), req.Session) // its answer may die with the owner
-			owner.crashed()
 			f := &fallen{rig: r, request: req, sid: req.Session, owner: owner}
+			f.follow()
+			_, err = r.client.At("victim").Compact(f.alive, f.sid)
+			require.True(t, f.died(err), err)
+			owner.crashed()
 			r.wait(func() bool { return count(r.lines(f.sid), "+task_end") == 2 }, because("the compaction does not end"))
 			lines := r.lines(f.sid)
 			require.Equal(t, end, lines[len(lines)-1])

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,25 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// sources has the go command see what the programs are made of: without that it
+// would take the result of a run with other programs for this one's.
+func sources() error {
+	var err error
+	for _, root := range []string{"cmd", "internal", "protocol", "client"} {
+		err = errors.Join(err, filepath.WalkDir(filepath.Join("..", "..", root), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				_, err = os.Stat(path)
+			}
+			return err
+		}))
+	}
+	return err
+}
+
 func withBinaries(run func() int) (code int, err error) {
+	if err := sources(); err != nil {
+		return 1, fmt.Errorf("look at the sources: %w", err)
+	}
 	dir, err := os.MkdirTemp("", "rookery-chaos-")
 	if err != nil {
 		return 1, fmt.Errorf("make a directory for the binaries: %w", err)

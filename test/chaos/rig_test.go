@@ -241,6 +241,12 @@ func (r *rig) ledger() map[string]int {
 	return counts
 }
 
+// began waits until calls have had n effects.
+func (r *rig) began(n int) {
+	r.t.Helper()
+	r.wait(func() bool { return len(r.ledger()) >= n }, because("the call does not run"))
+}
+
 // request is for a task of a new session.
 func (r *rig) request(prompt, approve string) client.RunRequest {
 	return client.RunRequest{

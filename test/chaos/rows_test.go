@@ -79,7 +79,7 @@ func TestTakeover_Request(t *testing.T) {
 			point: "after-steering-queued", requests: 3,
 			meanwhile: func(f *fallen) {
 				asked(1)(f)
-				_ = f.node.Steer(f.t.Context(), f.sid, "to the left") // its answer dies with the owner
+				_ = f.node.Steer(f.alive, f.sid, "to the left") // its answer dies with the owner
 			},
 			want: then([]string{
 				"request_end(timeout)", "request_begin", "*", "request_end(completed)",
@@ -103,12 +103,6 @@ func TestTakeover_Request(t *testing.T) {
 	}
 }
 
-// began waits until the task's first call has had its effect.
-func (f *fallen) began() {
-	f.t.Helper()
-	f.wait(func() bool { return len(f.ledger()) == 1 }, because("the call does not run"))
-}
-
 func containsSteering(v view) bool {
 	return strings.Contains(v.Text, protocol.Steering("to the left"))
 }
@@ -116,10 +110,8 @@ func containsSteering(v view) bool {
 func TestTakeover_Abort(t *testing.T) {
 	abort := func(f *fallen) {
 		asked(1)(f)
-		_, err := f.node.Abort(f.t.Context(), f.sid, "user")
-		if err != nil {
-			require.ErrorIs(f.t, err, client.ErrNoOrchestrator)
-		}
+		_, err := f.node.Abort(f.alive, f.sid, "user")
+		require.True(f.t, f.died(err), err)
 	}
 	forever := func(view) []llmtest.Step { return []llmtest.Step{stepCall(1, "sleep 600;"), llmtest.Usage(10, 5)} }
 	for _, c := range []takeover{
@@ -131,7 +123,7 @@ func TestTakeover_Abort(t *testing.T) {
 		{
 			name: "the abort of a call is stored", point: "after-abort-requested", requests: 1, effects: 1, plan: forever,
 			meanwhile: func(f *fallen) {
-				f.began()
+				f.began(1)
 				f.until(f.sid, "request_end(completed)")
 				abort(f)
 			},
@@ -190,7 +182,7 @@ func TestTakeover_Call(t *testing.T) {
 			name: "a living worker has the call", plan: slow, requests: 2, effects: 1,
 			died: func(f *fallen) {
 				f.until(f.sid, "request_end(completed)")
-				f.began()
+				f.began(1)
 			},
 			want: then([]string{done, "request_begin"}, rest...),
 		},
