@@ -171,6 +171,22 @@ func (b *Bus) WatchCalls(sid protocol.ID, f func(CallEvent)) (stop func(), err e
 	return func() { stopDone(); stopTool() }, nil
 }
 
+// WatchOwn calls f with each record of ownership of a session as it is stored, until
+// stop. f must not block.
+func (b *Bus) WatchOwn(sid protocol.ID, f func(protocol.Own)) (stop func(), err error) {
+	if err := checkIDs(sid); err != nil {
+		return nil, err
+	}
+	return b.subscribe(b.life, b.outOwn(sid), "", func(m *nats.Msg) {
+		var own protocol.Own
+		if err := protocol.Unmarshal(m.Data, &own); err != nil {
+			b.log.Warn("record of ownership not understood", "subject", m.Subject, "err", err)
+			return
+		}
+		f(own)
+	})
+}
+
 // parseDone reads rk.done.{w.<wid>|p.<pool>}.<sid>.<cid>.{c|d}.
 func (b *Bus) parseDone(m *nats.Msg) (CallEvent, error) {
 	t, ok := b.split(m.Subject, "done", 5)

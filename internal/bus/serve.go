@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -152,6 +154,26 @@ func (d *Delivery) Claim(ctx context.Context, c protocol.Claim) (won bool, err e
 // Ack takes the call off the queue. It does not wait; a lost ack means another
 // delivery, which the claim refuses.
 func (d *Delivery) Ack() error { return d.bus.shout(d.bus.ctl, d.ack, []byte("+ACK")) }
+
+// passFast is how often a call is handed to the next worker at once.
+const passFast = 64
+
+// Pass gives the call back to the queue, for a worker that has its tool; it must
+// not be claimed. One that was handed around for long waits a second each time.
+func (d *Delivery) Pass() error {
+	word := "-NAK"
+	if t := strings.Split(d.ack, "."); len(t) >= 9 {
+		// $JS.ACK, perhaps domain and account, stream, consumer, deliveries, …
+		at := 4
+		if len(t) > 9 {
+			at = 6
+		}
+		if n, err := strconv.Atoi(t[at]); err != nil || n > passFast {
+			word = `-NAK {"delay":1000000000}`
+		}
+	}
+	return d.bus.shout(d.bus.ctl, d.ack, []byte(word))
+}
 
 // PublishResult stores the result of a dispatch, and repeats that until it is
 // known to be stored or ctx ends. A result of the same boot that is there already

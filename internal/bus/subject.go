@@ -28,6 +28,7 @@ func (p names) traceContext(sid protocol.ID, context int, private bool) string {
 }
 
 func (p names) outAll(sid protocol.ID) string  { return p.join("out", string(sid), ">") }
+func (p names) outOwn(sid protocol.ID) string  { return p.join("out", string(sid), "m", tokenOwn) }
 func (p names) outLive(sid protocol.ID) string { return p.join("out", string(sid), "d") }
 
 func (p names) command(sid protocol.ID, verb string) string { return p.join("cmd", string(sid), verb) }

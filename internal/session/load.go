@@ -113,6 +113,9 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 	if s.watching, err = s.h.bus.WatchCalls(s.id, s.hearCall); err != nil {
 		return failed(protocol.ReplyFailed, err)
 	}
+	if s.unown, err = s.h.bus.WatchOwn(s.id, s.hearOwn); err != nil {
+		return failed(protocol.ReplyFailed, err)
+	}
 	s.unwatch = s.h.bus.Watch(s.pokeCalls)
 	s.serving, err = s.h.bus.ServeSession(s.id, func(_ protocol.ID, verb protocol.Verb, cmd protocol.Command, respond func(protocol.Reply)) {
 		if !s.put(order{verb, cmd, respond}) {
@@ -123,6 +126,16 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 		return failed(protocol.ReplyFailed, err)
 	}
 	return protocol.Reply{}, nil
+}
+
+// hearOwn notices another owner, also where this one has nothing to append.
+func (s *session) hearOwn(o protocol.Own) {
+	if o.Epoch > s.trace.Epoch() {
+		select {
+		case s.deposed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // read folds what is stored after a sequence and returns the last one.

@@ -297,6 +297,8 @@ type script struct {
 	mu       sync.Mutex
 	steps    []step
 	requests []engine.Request
+
+	cancelled int // steps that hung and were cancelled
 }
 
 type step func(ctx context.Context, emit func(protocol.Payload) error) engine.Outcome
@@ -309,7 +311,13 @@ func (m *script) Stream(ctx context.Context, req engine.Request, emit func(proto
 	if n >= len(m.steps) {
 		return engine.Outcome{Status: protocol.Failed, Message: "script is over"}
 	}
-	return m.steps[n](ctx, emit)
+	o := m.steps[n](ctx, emit)
+	if o.Message == hung {
+		m.mu.Lock()
+		m.cancelled++
+		m.mu.Unlock()
+	}
+	return o
 }
 
 func (m *script) request(n int) engine.Request {

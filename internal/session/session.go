@@ -33,6 +33,8 @@ type session struct {
 	stored chan stored   // capacity 1; the appender writes, the owner reads
 	closed chan struct{} // closed by the owner when it takes nothing more
 
+	deposed chan struct{} // capacity 1; there is another owner: hearOwn writes, the owner reads
+
 	closeOnce func() // closes closed
 	clerk     chan func(context.Context)
 
@@ -63,6 +65,7 @@ type session struct {
 	live     live
 	watching func()       // stops the subscription to results
 	unwatch  func()       // stops looking at the link
+	unown    func()       // stops listening for another owner
 	serving  func()       // stops the subscription to commands
 	requests requests     // figures for the usage ledger
 	previous protocol.Own // who owned the session before
@@ -100,7 +103,7 @@ func newSession(h *Host, id protocol.ID) *session {
 	s := &session{
 		h: h, id: id, log: h.log.With("session", id),
 		orders: make(chan order, 64), events: make(chan any, 64), stored: make(chan stored, 1),
-		closed: make(chan struct{}), clerk: make(chan func(context.Context), 256),
+		closed: make(chan struct{}), deposed: make(chan struct{}, 1), clerk: make(chan func(context.Context), 256),
 		fold: trace.NewFold(), waits: map[string][]waiter{}, answers: map[string]protocol.Reply{},
 		pending: map[string]*pending{}, calls: map[string]*dispatch{},
 	}
@@ -207,6 +210,10 @@ func (s *session) serve(ctx context.Context) {
 		case st := <-s.stored:
 			s.settle(ctx, st)
 			idle.Reset(s.h.cfg.IdleAfter)
+		case <-s.deposed:
+			if len(s.flying) == 0 { // else the publish is refused
+				s.lose(ctx, bus.ErrFenced, nil)
+			}
 		case <-s.live.due():
 			s.live.flush(s)
 		case <-beat.C:
@@ -251,7 +258,7 @@ func (s *session) shut(ctx context.Context) {
 	s.closeOnce()
 	s.drainStored()
 	s.failWaiters()
-	for _, stop := range []func(){s.watching, s.unwatch} {
+	for _, stop := range []func(){s.watching, s.unwatch, s.unown} {
 		if stop != nil {
 			stop()
 		}

@@ -18,9 +18,11 @@ func hang(ps ...protocol.Payload) step {
 			_ = emit(p)
 		}
 		<-ctx.Done()
-		return engine.Outcome{Status: protocol.Aborted}
+		return engine.Outcome{Status: protocol.Aborted, Message: hung}
 	}
 }
+
+const hung = "it hung until it was cancelled"
 
 func afterTakeover(lines []string) []string {
 	for i, l := range lines {
@@ -199,4 +201,20 @@ func TestTakeover_WhoComesLaterFindsTheTask(t *testing.T) { // L092
 	r.host(t, "o2") // it has never seen o1, and nobody asks it for anything
 	r.until(t, "+task_end(completed)")
 	r.verify(t)
+}
+
+func TestTakeover_OldOwnerLetsGoThoughItHasNothingToSay(t *testing.T) {
+	m := &script{steps: []step{hang(), hang()}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "request_begin")
+	_, err := r.client.OpenLog(t.Context(), "s1", "o9", "b9")
+	require.NoError(t, err)
+	// Its model is cancelled, and the next one who asks it is sent elsewhere.
+	require.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.cancelled == 1
+	}, wait, tick)
 }
