@@ -170,7 +170,9 @@ func (r *run) goOnWithTurn(k *Task) {
 	case o.Status == protocol.Completed:
 		t.outcome = &Outcome{Status: o.Status}
 		t.known = true
-		t.cut = cutByLength(o.Reply)
+		if t.cut = cutByLength(o.Reply); t.cut {
+			t.outcome.Finish = finishLength
+		}
 		t.restore(o.Calls)
 		t.settle()
 	default:

@@ -9,6 +9,9 @@ import (
 	"rookery/protocol"
 )
 
+// finishLength is the finish reason of an answer that the length limit cut (L057).
+const finishLength = "length"
+
 // A turn is one model request with its further attempts and the calls of its reply.
 type turn struct {
 	*run
@@ -263,7 +266,7 @@ func (t *turn) committed() []protocol.Message {
 
 // verdict is how a task ends whose last turn made no call (L047, L057).
 func (t *turn) verdict() *ending {
-	if t.cut && t.outcome.Finish == "length" {
+	if t.cut && t.outcome.Finish == finishLength {
 		return &ending{
 			status: protocol.TaskFailed, code: protocol.CodeLength,
 			reason: "the answer was cut by the model's length limit in the middle of a tool call",
