@@ -7,6 +7,7 @@
 //
 //   - slots: for each queue (the worker's own and each pool) Slots of them; each fetches
 //     one call at a time and runs it to the stored result
+//   - acks: takes claimed calls off the queues, some at once
 //   - presence: signs on, again after every reconnect; holds the lease; heartbeats
 //   - replay: sends what an earlier run left in the journal; brings to the disk what
 //     waits for longer than a second

@@ -69,7 +69,7 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 		if started {
 			w.running.end(sid, dispatch)
 		}
-		w.ack(d)
+		w.acks <- d
 		return
 	}
 	defer w.running.end(sid, dispatch)
@@ -80,7 +80,7 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 		return
 	}
 	crash.At("after-claim")
-	w.ack(d)
+	w.acks <- d
 	if !won {
 		log.DebugContext(work, "call is somebody else's")
 		return
@@ -92,10 +92,41 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 	w.deliver(send, held{Session: sid, Dispatch: dispatch, Result: &res})
 }
 
-func (w *Worker) ack(d *bus.Delivery) {
-	crash.At("before-ack")
-	if err := d.Ack(); err != nil {
-		w.log.Debug("ack not sent", "session", d.Call.Session, "call", d.Call.Dispatch, "err", err)
+// ackEvery is how long an ack may wait for others. A queue that is emptied costs the
+// broker a new file, so it is not emptied after each call; the claim is what
+// counts, and the queue waits much longer before it hands a call out again.
+const ackEvery = 50 * time.Millisecond
+
+// ackAll takes claimed calls off their queues, until no slot sends any more.
+func (w *Worker) ackAll() {
+	for d := range w.acks {
+		w.ack(w.gather(d))
+	}
+}
+
+// gather returns d and what follows it soon.
+func (w *Worker) gather(d *bus.Delivery) []*bus.Delivery {
+	due := []*bus.Delivery{d}
+	timer := time.NewTimer(ackEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case d, ok := <-w.acks:
+			if !ok {
+				return due
+			}
+			due = append(due, d)
+		case <-timer.C:
+			return due
+		}
+	}
+}
+
+func (w *Worker) ack(due []*bus.Delivery) {
+	for _, d := range due {
+		if err := d.Ack(); err != nil {
+			w.log.Debug("ack not sent", "session", d.Call.Session, "call", d.Call.Dispatch, "err", err)
+		}
 	}
 }
 

@@ -132,8 +132,9 @@ type Worker struct {
 
 	drained  chan struct{} // closed by Drain
 	drainOne sync.Once
-	signOn   chan struct{} // capacity 1: signing on is wanted; anybody writes, presence reads
-	signedOn chan struct{} // closed by presence, when queues exist
+	signOn   chan struct{}      // capacity 1: signing on is wanted; anybody writes, presence reads
+	signedOn chan struct{}      // closed by presence, when queues exist
+	acks     chan *bus.Delivery // capacity 64; slots write, ackAll reads, serve closes it after the last slot
 }
 
 // New checks the configuration and takes the root, which Run gives back; without
@@ -150,6 +151,7 @@ func New(cfg Config) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, boot: protocol.Token(8), root: root, running: newRunning(),
 		drained: make(chan struct{}), signOn: make(chan struct{}, 1), signedOn: make(chan struct{}),
+		acks: make(chan *bus.Delivery, 64),
 	}
 	if err := w.load(); err != nil {
 		return nil, errors.Join(err, root.close())
@@ -237,6 +239,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	around.Go(func() { w.presence(life) })
 	around.Go(func() { w.replay(send) })
 	around.Go(func() { w.sessions.sweep(life) })
+	around.Go(w.ackAll)
 	w.startSlots(&slots, fetch, work, send)
 
 	select {
@@ -247,6 +250,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	stopFetch()
 	w.beat()
 	w.await(ctx, &slots, stopWork, stopSend)
+	close(w.acks)
 	stopControl()
 	stopLife()
 	stopSend()
