@@ -19,7 +19,7 @@ func (s *session) load(ctx context.Context, first order) (protocol.Reply, error)
 		return failed(protocol.ReplyFailed, err)
 	}
 	if own == nil {
-		return s.create(ctx, first)
+		return s.create(ctx, first, 0, 0)
 	}
 	return s.reopen(ctx, first, *own)
 }
@@ -28,8 +28,9 @@ func failed(code protocol.ReplyCode, err error) (protocol.Reply, error) {
 	return protocol.Reply{Code: code, Reason: err.Error()}, err
 }
 
-// create makes a session. Nothing of it exists before its workspace does.
-func (s *session) create(ctx context.Context, first order) (protocol.Reply, error) {
+// create makes a session, or goes on where somebody recorded nothing but that it was
+// his. The workspace is assigned by who has won the session: several may try.
+func (s *session) create(ctx context.Context, first order, read, from uint64) (protocol.Reply, error) {
 	if first.verb != protocol.VerbRun {
 		return failed(protocol.ReplyNotFound, fmt.Errorf("there is no session %s", s.id))
 	}
@@ -46,10 +47,13 @@ func (s *session) create(ctx context.Context, first order) (protocol.Reply, erro
 		return failed(protocol.ReplyWorkspace, err)
 	}
 	s.place = h.ref
-	if _, err := s.h.bus.PutWorkspace(ctx, s.id, h.ref, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+	if reply, err := s.own(ctx, read, from); err != nil {
+		return reply, err
+	}
+	if err := s.assign(ctx); err != nil {
 		return failed(protocol.ReplyFailed, err)
 	}
-	return s.own(ctx, 0, 0)
+	return s.listen(ctx)
 }
 
 // reopen takes an existing session, unless its owner lives and works on it.
@@ -59,15 +63,15 @@ func (s *session) reopen(ctx context.Context, first order, own protocol.Own) (pr
 		return failed(protocol.ReplyTrace, err)
 	}
 	st := s.fold.State()
-	if st.Meta == nil && st.Task == nil {
-		// Taken by somebody who recorded nothing: as good as new.
-		return s.own(ctx, last, own.Epoch)
-	}
-	if st.Meta == nil {
-		return failed(protocol.ReplyTrace, fmt.Errorf("the trace of %s has no session_meta", s.id))
-	}
-	if st.Task != nil && own.Boot != s.h.cfg.Boot && !s.h.ownerGone(ctx, s.id, own) {
+	fresh := st.Meta == nil && st.Task == nil // its owner is about to begin, or never will
+	if (fresh || st.Task != nil) && own.Boot != s.h.cfg.Boot && !s.h.ownerGone(ctx, s.id, own) {
 		return protocol.Reply{Code: protocol.ReplyUse, Use: own.Node}, fmt.Errorf("owned by %s", own.Node)
+	}
+	switch {
+	case fresh:
+		return s.create(ctx, first, last, own.Epoch)
+	case st.Meta == nil:
+		return failed(protocol.ReplyTrace, fmt.Errorf("the trace of %s has no session_meta", s.id))
 	}
 	s.previous = own
 	if err := json.Unmarshal(st.Meta.AgentState, &s.state); err != nil {
@@ -84,7 +88,10 @@ func (s *session) reopen(ctx context.Context, first order, own protocol.Own) (pr
 		return failed(protocol.ReplyWorkspace, fmt.Errorf("session %s has no workspace, as one that was imported; name one with -C", s.id))
 	}
 	s.place = ref
-	return s.own(ctx, last, own.Epoch)
+	if reply, err := s.own(ctx, last, own.Epoch); err != nil {
+		return reply, err
+	}
+	return s.listen(ctx)
 }
 
 // own appends the record of ownership and folds what came in between. Whoever took
@@ -106,6 +113,11 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 	st := s.fold.State()
 	s.placer.Context = st.Context
 	s.placer.Compacting = st.Task != nil && st.Task.Compaction != nil
+	return protocol.Reply{}, nil
+}
+
+// listen takes commands for the session and news of its calls from here on.
+func (s *session) listen(ctx context.Context) (reply protocol.Reply, err error) {
 	if e, err := s.h.bus.Session(ctx, s.id); err == nil {
 		s.title = e.Title
 		s.changed, _ = time.Parse(time.RFC3339, e.At) // zero when it can't be read
