@@ -134,20 +134,7 @@ func (s *Session) typeTo(ctx context.Context, cmd *command, args inputArgs, wait
 	default:
 		return fmt.Errorf("command %s has not read its earlier input yet", cmd.id)
 	}
-	if err := s.enter(); err != nil {
-		<-cmd.typing
-		return err
-	}
-	typed := make(chan error, 1)
-	go func() { // ends with the command, at the latest: its input is closed then
-		defer s.running.Done()
-		_, err := io.WriteString(stdin, args.Input)
-		if args.EOF {
-			err = errors.Join(err, stdin.Close())
-		}
-		<-cmd.typing
-		typed <- err
-	}()
+	typed := s.write(cmd, stdin, args.Input, args.EOF)
 	timer := time.NewTimer(max(wait, signalWait))
 	defer timer.Stop()
 	select {
@@ -160,6 +147,27 @@ func (s *Session) typeTo(ctx context.Context, cmd *command, args inputArgs, wait
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// write writes to a command's input, and returns at once; the answer tells how that
+// ended. The caller has filled cmd.typing.
+func (s *Session) write(cmd *command, stdin io.WriteCloser, text string, eof bool) <-chan error {
+	typed := make(chan error, 1)
+	if err := s.enter(); err != nil {
+		<-cmd.typing
+		typed <- err
+		return typed
+	}
+	go func() { // ends with the command, at the latest: its input is closed then
+		defer s.running.Done()
+		_, err := io.WriteString(stdin, text)
+		if eof {
+			err = errors.Join(err, stdin.Close())
+		}
+		<-cmd.typing
+		typed <- err
+	}()
+	return typed
 }
 
 type killCommand struct{}

@@ -31,6 +31,7 @@ type command struct {
 	err    error
 	limit  int64 // bytes it may print
 	over   bool  // it printed as much
+	stderr backlog
 }
 
 func newCommand(call sandbox.Call, spec sandbox.CallSpec, limit int64, out *console) *command {
@@ -43,12 +44,17 @@ func newCommand(call sandbox.Call, spec sandbox.CallSpec, limit int64, out *cons
 // follow reads what the command prints until it ends.
 func (c *command) follow() {
 	defer close(c.done)
-	c.read()
+	stdout, stderr := c.call.Output()
+	var errs sync.WaitGroup
+	if stderr != nil {
+		errs.Go(func() { _, _ = io.Copy(&c.stderr, stderr) })
+	}
+	c.read(stdout)
+	errs.Wait()
 	c.result, c.err = c.call.Wait()
 }
 
-func (c *command) read() {
-	stdout, _ := c.call.Output()
+func (c *command) read(stdout io.Reader) {
 	buf := make([]byte, 32<<10)
 	for left := c.limit; ; {
 		n, err := stdout.Read(buf)
@@ -171,7 +177,7 @@ func (o *console) put(b []byte) {
 	case o.to != nil:
 		_, _ = o.to.Write(b) // a sink does not fail
 	default:
-		o.kept.write(b)
+		_, _ = o.kept.Write(b)
 	}
 }
 
@@ -219,7 +225,9 @@ type backlog struct {
 	left       int64 // bytes between them that are gone
 }
 
-func (k *backlog) write(b []byte) {
+// Write implements io.Writer; it does not fail.
+func (k *backlog) Write(b []byte) (int, error) {
+	all := len(b)
 	if n := min(len(b), backlogHead-len(k.head)); n > 0 && len(k.tail) == 0 {
 		k.head = append(k.head, b[:n]...)
 		b = b[n:]
@@ -228,6 +236,7 @@ func (k *backlog) write(b []byte) {
 	if len(k.tail) > 2*backlogTail {
 		k.trim(backlogTail)
 	}
+	return all, nil
 }
 
 // trim cuts the tail to a size.

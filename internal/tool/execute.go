@@ -32,7 +32,11 @@ func (r *Registry) Execute(ctx context.Context, s *Session, call protocol.Call, 
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, timeoutError{limit})
 		defer cancel()
 	}
-	out := newSink(ctx, s, call.Dispatch, maxOutput(call.MaxOutput, e.spec.MaxOutput), emit)
+	files := s
+	if r.Sandbox(call.Tool) { // what it leaves there goes with the call
+		files = nil
+	}
+	out := newSink(ctx, files, call.Dispatch, maxOutput(call.MaxOutput, e.spec.MaxOutput), emit)
 	c := &Call{Key: call.Key, Arguments: json.RawMessage(call.Arguments), MaxOutput: out.text.Max, Session: s}
 	report, err := run(ctx, e, c, out)
 	res := out.finish(report, err)

@@ -2,6 +2,7 @@ package tool_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -53,6 +54,8 @@ func TestRead_BadBytes(t *testing.T) {
 	require.Equal(t, "     1\tcaf\ufffd\n", b.ok("read_file", object{"path": "latin1"}))
 	b.write("bin", "ELF\x00\x01")
 	require.Equal(t, "bin is a binary file of 5 bytes", b.fails("read_file", object{"path": "bin"}))
+	b.write("i.png", "\x89PNG\r\n\x1a\n\x00")
+	require.Equal(t, "i.png is a PNG image of 9 bytes: use read_image", b.fails("read_file", object{"path": "i.png"}))
 }
 
 func TestRead_EndlessFiles(t *testing.T) {
@@ -65,6 +68,9 @@ func TestRead_EndlessFiles(t *testing.T) {
 	require.NoError(t, sparse.Close())
 	peak := peakHeap(t)
 	require.Contains(t, b.ok("read_file", object{"path": "sparse", "limit": 2}), "     2\ttext\n")
+	whole := b.ok("read_file", object{"path": "sparse", "offset": 4000, "limit": 9})
+	require.True(t, strings.HasPrefix(whole, "  4000\ttext\n  4001\t\ufffd"), whole[:100])
+	require.Contains(t, whole, "[line 4001 does not end within 64 MiB")
 	require.Contains(t, b.fails("read_file", object{"path": "sparse", "offset": 9999}), "not within the first 64 MiB")
 	require.Contains(t, b.fails("edit_file", object{"path": "sparse", "old_string": "text", "new_string": "x"}), "larger than")
 	require.Equal(t, "[no match]", b.ok("search_files", object{"pattern": "nosuch"}))
@@ -257,9 +263,25 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, "main.go\ncmd/gen.go", b.ok("search_files", object{"pattern": "needle", "glob": "*.go", "files_only": true}))
 	require.Equal(t, "x.log:1:needle", b.ok("search_files", object{"pattern": "n.+e$", "path": "x.log"}), "a named file is searched")
 	require.Equal(t, "keep.log:1:needle\n[first 1 matches: narrow by path, glob or pattern]", b.ok("search_files", object{"pattern": "needle", "limit": 1}))
+	require.Equal(t, "keep.log:1:needle", b.ok("search_files", object{"pattern": "needle", "glob": "!*.go"}))
+	require.Equal(t, "main.go:1:package main // needle\ncmd/gen.go:1:needle", b.ok("search_files", object{"pattern": "needle", "type": "go"}))
+	require.Equal(t, "cmd/gen.go:1:needle", b.ok("search_files", object{"pattern": "needle", "type": "go", "glob": "cmd/*"}))
+	require.Contains(t, b.fails("search_files", object{"pattern": "x", "type": "cobol"}), "type cobol is not known; known are c, cpp,")
 	require.Equal(t, "[no match]", b.ok("search_files", object{"pattern": "nosuch"}))
 	require.Contains(t, b.fails("search_files", object{"pattern": "a("}), "not a regular expression")
 	require.Contains(t, b.fails("search_files", object{"pattern": "a", "path": "nosuch"}), "nosuch does not exist")
+}
+
+func TestSearch_LinesAround(t *testing.T) {
+	b := setup(t)
+	b.write("f", "1\n2\n3\nhit a\n5\nhit b\n7\n8\n9\n10\n11\nhit c\n13")
+	b.write("g", "hit d\n2\n3\n")
+	require.Equal(t, strings.Join([]string{
+		"f-2-2", "f-3-3", "f:4:hit a", "f-5-5", "f:6:hit b", "f-7-7", "f-8-8", "--", "f-10-10", "f-11-11", "f:12:hit c", "f-13-13", "--", "g:1:hit d", "g-2-2", "g-3-3",
+	}, "\n"), b.ok("search_files", object{"pattern": "hit", "context": 2}))
+	require.Equal(t, "f-3-3\nf:4:hit a\nf-5-5\nf:6:hit b\nf-7-7\n[first 2 matches: narrow by path, glob or pattern]",
+		b.ok("search_files", object{"pattern": "hit", "context": 1, "limit": 2}))
+	require.Equal(t, "f\ng", b.ok("search_files", object{"pattern": "hit", "context": 2, "files_only": true}))
 }
 
 func TestSearch_LongLinesShowTheMatch(t *testing.T) {
@@ -268,6 +290,29 @@ func TestSearch_LongLinesShowTheMatch(t *testing.T) {
 	out := b.ok("search_files", object{"pattern": "needle"})
 	require.Contains(t, out, "needle")
 	require.Less(t, len(out), 500)
+}
+
+// A directory may hold very many files: a walk of it is bounded and quick enough.
+func TestFiles_HundredThousandFiles(t *testing.T) {
+	b := setup(t)
+	const dirs, each = 100, 1000
+	for d := range dirs {
+		dir := filepath.Join(b.dir, fmt.Sprintf("d%02d", d))
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		first := filepath.Join(dir, "f0000")
+		require.NoError(t, os.WriteFile(first, []byte("seed\n"), 0o600))
+		for f := 1; f < each; f++ {
+			require.NoError(t, os.Link(first, filepath.Join(dir, fmt.Sprintf("f%04d", f))))
+		}
+	}
+	peak := peakHeap(t)
+	out := b.ok("list_files", object{})
+	require.Equal(t, 500, strings.Count(out, "\n"))
+	require.Contains(t, out, "[first 500 entries")
+	require.Equal(t, "d42/f0042", b.ok("list_files", object{"glob": "d42/f0042"}))
+	require.Contains(t, b.ok("search_files", object{"pattern": "seed", "files_only": true, "limit": 3}), "d00/f0002\n[first 3 matches")
+	require.Equal(t, "[no match]", b.ok("search_files", object{"pattern": "nosuch"}))
+	require.Less(t, peak(), uint64(128<<20))
 }
 
 func TestFiles_CancelledWalkEnds(t *testing.T) {

@@ -61,6 +61,9 @@ func readFile(ctx context.Context, v *sandbox.View, a readArgs, limit int) (stri
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", pathError(a.Path, err)
 	}
+	if kind := imageKind(sniff); kind != "" {
+		return "", fmt.Errorf("%s is a %s image of %d bytes: use read_image", a.Path, kind, info.Size())
+	}
 	if bytes.IndexByte(sniff, 0) >= 0 {
 		return "", fmt.Errorf("%s is a binary file of %d bytes", a.Path, info.Size())
 	}
@@ -72,6 +75,21 @@ func readFile(ctx context.Context, v *sandbox.View, a readArgs, limit int) (stri
 		return "", err
 	}
 	return p.String(), nil
+}
+
+// imageKind tells by a file's first bytes whether it is an image that models see.
+func imageKind(b []byte) string {
+	switch {
+	case bytes.HasPrefix(b, []byte("\x89PNG\r\n\x1a\n")):
+		return "PNG"
+	case bytes.HasPrefix(b, []byte("\xff\xd8\xff")):
+		return "JPEG"
+	case bytes.HasPrefix(b, []byte("GIF87a")), bytes.HasPrefix(b, []byte("GIF89a")):
+		return "GIF"
+	case len(b) > 12 && bytes.HasPrefix(b, []byte("RIFF")) && bytes.Equal(b[8:12], []byte("WEBP")):
+		return "WebP"
+	}
+	return ""
 }
 
 // A page is the part of a file that read_file shows.
@@ -92,6 +110,11 @@ func (p *page) read(ctx context.Context, r *bufio.Reader) error {
 		}
 		line, size, err := readLine(r, maxScan-scanned)
 		scanned += size
+		if errors.Is(err, errScan) && n >= p.args.Offset {
+			p.add(n, line, size)
+			p.note = fmt.Sprintf("[line %d does not end within %d MiB: use exec_command to read on]", n, maxScan>>20)
+			return nil
+		}
 		if errors.Is(err, errScan) {
 			return fmt.Errorf("line %d of %s is not within the first %d MiB: use exec_command with tail or sed", p.args.Offset, p.args.Path, maxScan>>20)
 		}
@@ -182,7 +205,7 @@ func readLine(r *bufio.Reader, budget int) (head []byte, size int, err error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, size, err
 		case size > budget:
-			return nil, size, errScan
+			return head, size, errScan
 		}
 	}
 }

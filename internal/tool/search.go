@@ -25,12 +25,14 @@ const (
 
 func searchSpec() protocol.Tool {
 	return spec(opSearch, "Search the text of the workspace's files for a regular expression (RE2 syntax), line by line, without binary files "+
-		"and what git ignores. Each match is path:line:text.", `{
+		"and what git ignores. Each match is path:line:text, each line around it path-line-text.", `{
 		"type": "object",
 		"properties": {
 			"pattern": {"type": "string", "minLength": 1, "description": "Regular expression"},
 			"path": {"type": "string", "description": "Directory or file; default the workspace"},
-			"glob": {"type": "string", "description": "Only files that match, e.g. *.go or cmd/**/*.go"},
+			"glob": {"type": "string", "description": "Only files that match, e.g. *.go or cmd/**/*.go; with ! in front only others"},
+			"type": {"type": "string", "description": "Only files of a kind: go, py, js, ts, rust, c, cpp, java, md, json, yaml, sh, …"},
+			"context": {"type": "integer", "minimum": 0, "maximum": 50, "description": "Lines to show before and after each match"},
 			"ignore_case": {"type": "boolean"},
 			"files_only": {"type": "boolean", "description": "Only the paths of files with a match"},
 			"limit": {"type": "integer", "minimum": 1, "maximum": 5000, "description": "Matches at most; default 200"}
@@ -44,6 +46,8 @@ type searchArgs struct {
 	Pattern    string `json:"pattern"`
 	Path       string `json:"path"`
 	Glob       string `json:"glob"`
+	Type       string `json:"type"`
+	Context    int    `json:"context"`
 	IgnoreCase bool   `json:"ignore_case"`
 	FilesOnly  bool   `json:"files_only"`
 	Limit      int    `json:"limit"`
@@ -56,6 +60,9 @@ func searchFiles(ctx context.Context, v *sandbox.View, a searchArgs, limit int) 
 	}
 	w, err := newWalk(v, a.Path, a.Glob)
 	if err != nil {
+		return "", err
+	}
+	if w.kind, err = kindGlob(a.Type); err != nil {
 		return "", err
 	}
 	if a.Limit <= 0 {
@@ -101,6 +108,8 @@ type search struct {
 	buf  *bufio.Reader
 
 	found   []string
+	matches int
+	around  surroundings
 	room    int // characters left
 	scanned int64
 	more    bool
@@ -136,6 +145,7 @@ func (s *search) file(ctx context.Context, rel string) error {
 
 // lines searches line by line; what is longer than the buffer, in parts.
 func (s *search) lines(ctx context.Context, rel string) error {
+	s.around = surroundings{size: s.args.Context}
 	for n := 1; ; {
 		line, err := s.buf.ReadSlice('\n')
 		if n%4096 == 0 && ctx.Err() != nil {
@@ -144,13 +154,17 @@ func (s *search) lines(ctx context.Context, rel string) error {
 		if bytes.IndexByte(line, 0) >= 0 {
 			return nil // binary after all
 		}
-		if text := bytes.TrimRight(line, "\r\n"); len(line) > 0 && s.re.Match(text) {
-			if !s.add(rel, n, text) {
+		text := bytes.TrimRight(line, "\r\n")
+		switch {
+		case len(line) == 0:
+		case !s.re.Match(text):
+			if s.around.wants(n, text) && !s.show(rel, '-', n, text) {
 				return errEnough
 			}
-			if s.args.FilesOnly {
-				return nil
-			}
+		case s.args.FilesOnly:
+			return s.name(rel)
+		case !s.match(rel, n, text):
+			return errEnough
 		}
 		switch {
 		case err == nil:
@@ -161,16 +175,49 @@ func (s *search) lines(ctx context.Context, rel string) error {
 	}
 }
 
-func (s *search) add(rel string, n int, text []byte) bool {
-	line := oneLine(rel)
-	if !s.args.FilesOnly {
-		shown, _ := cutLine(around(text, s.re.FindIndex(text)), 0, matchChars)
-		line = fmt.Sprintf("%s:%d:%s", line, n, shown)
+// name adds a file that has a match.
+func (s *search) name(rel string) error {
+	if !s.put(oneLine(rel), true) {
+		return errEnough
 	}
-	line = protocol.Clean(line)
-	if s.room -= len(line) + 1; len(s.found) >= s.args.Limit || s.room < 0 && len(s.found) > 0 {
+	return nil
+}
+
+// match adds a match, with the lines before it; false when there is no room.
+func (s *search) match(rel string, n int, text []byte) bool {
+	if s.matches >= s.args.Limit {
 		s.more = true
 		return false
+	}
+	before, gap := s.around.before(n)
+	if gap && len(s.found) > 0 && !s.put("--", false) {
+		return false
+	}
+	for i, l := range before {
+		if !s.show(rel, '-', n-len(before)+i, l) {
+			return false
+		}
+	}
+	return s.show(rel, ':', n, text)
+}
+
+// show adds a line of a file: a match with ':', one around it with '-'.
+func (s *search) show(rel string, mark byte, n int, text []byte) bool {
+	if mark == ':' {
+		text = around(text, s.re.FindIndex(text))
+	}
+	shown, _ := cutLine(text, 0, matchChars)
+	return s.put(fmt.Sprintf("%s%c%d%c%s", oneLine(rel), mark, n, mark, shown), mark == ':')
+}
+
+func (s *search) put(line string, match bool) bool {
+	line = protocol.Clean(line)
+	if s.room -= len(line) + 1; match && s.matches >= s.args.Limit || s.room < 0 && len(s.found) > 0 {
+		s.more = true
+		return false
+	}
+	if match {
+		s.matches++
 	}
 	s.found = append(s.found, line)
 	return true
@@ -187,7 +234,7 @@ func around(text []byte, at []int) []byte {
 func (s *search) answer(partial bool) string {
 	var notes []string
 	if s.more || partial {
-		notes = append(notes, fmt.Sprintf("[first %d matches: narrow by path, glob or pattern]", len(s.found)))
+		notes = append(notes, fmt.Sprintf("[first %d matches: narrow by path, glob or pattern]", s.matches))
 	}
 	if s.passed > 0 {
 		notes = append(notes, fmt.Sprintf("[%d files were searched in their first %d MiB only]", s.passed, maxSearchFile>>20))

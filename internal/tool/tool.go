@@ -98,8 +98,35 @@ func NewRegistry(tools ...Tool) (*Registry, error) {
 	return r, errors.Join(errs...)
 }
 
+// Standard returns the built-in tools, and those of a file where one is named.
+func Standard(file string) (*Registry, error) {
+	tools := Builtin()
+	if file != "" {
+		more, err := LoadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		tools = append(tools, more...)
+	}
+	return NewRegistry(tools...)
+}
+
 // Specs describes the tools in the order they were given.
 func (r *Registry) Specs() []protocol.Tool { return r.specs }
+
+// Has reports whether there is a tool of that name.
+func (r *Registry) Has(name string) bool {
+	_, ok := r.tools[name]
+	return ok
+}
+
+// Sandbox reports whether calls of the named tool need a session of their own: it
+// runs commands, but not in a workspace.
+func (r *Registry) Sandbox(name string) bool {
+	e := r.tools[name]
+	_, custom := e.Tool.(customTool)
+	return custom && !e.spec.Workspace
+}
 
 // Workspace reports whether calls of the named tool need a session.
 func (r *Registry) Workspace(name string) bool { return r.tools[name].spec.Workspace }

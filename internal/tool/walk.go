@@ -28,7 +28,8 @@ const (
 type walk struct {
 	tree  sandbox.Tree
 	start string // in the tree
-	glob  string // of files; empty is all
+	glob  string // of files; empty is all, ! in front negates
+	kind  string // a second one that must match
 	depth int    // 0 is any
 	all   bool   // also what is ignored
 
@@ -101,7 +102,7 @@ func (w *walk) dir(ctx context.Context, dir string, visit func(string, fs.DirEnt
 		if e.IsDir() {
 			dirs = append(dirs, rel)
 		}
-		if w.glob != "" && (e.IsDir() || !w.matches(rel)) {
+		if w.glob+w.kind != "" && (e.IsDir() || !w.matches(w.glob, rel) || !w.matches(w.kind, rel)) {
 			continue
 		}
 		if err := visit(rel, e); err != nil {
@@ -120,15 +121,21 @@ func (w *walk) wanted(rel string, e fs.DirEntry) bool {
 
 // matches compares as ripgrep does: a glob without a slash with the name, another
 // with the path below the start.
-func (w *walk) matches(rel string) bool {
+func (w *walk) matches(glob, rel string) bool {
+	if glob == "" {
+		return true
+	}
+	if others, ok := strings.CutPrefix(glob, "!"); ok {
+		return !w.matches(others, rel)
+	}
 	name := path.Base(rel)
-	if strings.Contains(w.glob, "/") {
+	if strings.Contains(glob, "/") {
 		name = strings.TrimPrefix(strings.TrimPrefix(rel, w.start), "/")
 		if w.start == "." {
 			name = rel
 		}
 	}
-	return doublestar.MatchUnvalidated(strings.TrimPrefix(w.glob, "/"), name)
+	return doublestar.MatchUnvalidated(strings.TrimPrefix(glob, "/"), name)
 }
 
 // read lists a directory in order of names. A directory that can't be read is
