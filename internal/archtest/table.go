@@ -62,7 +62,7 @@ func Modules() map[string][]string {
 		"github.com/nats-io/nats-server":    {"internal/bus/natsd", "internal/bus/natsd_test", "internal/bus/bustest"},
 		"github.com/sashabaranov/go-openai": {"internal/llm", "internal/llm_test"},
 		"github.com/spf13/cobra":            {"cmd/*"},
-		"github.com/goccy/go-yaml":          {"internal/config"},
+		"github.com/goccy/go-yaml":          {"internal/config", "internal/tool"},
 		"github.com/adrg/xdg":               {"internal/config"},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -84,6 +85,9 @@ func (t *sessions) enter(ctx context.Context, sid protocol.ID, ref protocol.Work
 	}
 	if fresh {
 		e.tools, e.ref, e.err = t.start(context.WithoutCancel(ctx), sid, ref)
+		if e.err == nil {
+			t.log.InfoContext(ctx, "session opened", "session", sid)
+		}
 		close(e.ready)
 	}
 	select {
@@ -177,7 +181,6 @@ func (t *sessions) start(ctx context.Context, sid protocol.ID, ref protocol.Work
 	if err != nil {
 		return nil, ref, fmt.Errorf("open a %s sandbox: %w", t.cfg.Backend.Name(), err)
 	}
-	t.log.InfoContext(ctx, "session opened", "session", sid)
 	tools := tool.NewSession(s, t.cfg.Limits)
 	tools.OnBackground(t.beat)
 	return tools, protocol.WorkspaceRef{Host: t.cfg.Host, Path: path, Worker: t.worker, Made: path == t.places.own(sid)}, nil
@@ -207,6 +210,45 @@ func (t *sessions) state() (open int, background []protocol.Background) {
 	}
 	slices.SortFunc(background, func(a, b protocol.Background) int { return a.Since.Compare(b.Since) })
 	return open, background[:min(len(background), maxListed)]
+}
+
+// singlePrefix marks what belongs to one call; no session id has a dot.
+const singlePrefix = "call."
+
+// single opens a session for one call of a tool that needs no workspace; done
+// removes everything of it.
+func (t *sessions) single(ctx context.Context) (s *tool.Session, done func(), err error) {
+	id := protocol.ID(singlePrefix + protocol.Token(8))
+	s, _, err = t.start(ctx, id, protocol.WorkspaceRef{})
+	if err != nil {
+		t.removeSingle(string(id))
+		return nil, nil, err
+	}
+	return s, func() {
+		if err := s.Close(); err != nil {
+			t.log.WarnContext(ctx, "session of a call not closed", "err", err)
+		}
+		t.removeSingle(string(id))
+	}, nil
+}
+
+func (t *sessions) removeSingle(id string) {
+	if err := errors.Join(os.RemoveAll(t.root.path("scratch", id)), os.RemoveAll(t.root.path("ws", id))); err != nil {
+		t.log.Warn("session of a call not removed", "err", err)
+	}
+}
+
+// removeSingles removes what calls of an earlier run left.
+func (t *sessions) removeSingles() {
+	for _, dir := range []string{"scratch", "ws"} {
+		left, err := filepath.Glob(t.root.path(dir, singlePrefix+"*"))
+		if err != nil {
+			t.log.Warn("sessions of calls not looked for", "err", err)
+		}
+		for _, d := range left {
+			t.removeSingle(filepath.Base(d))
+		}
+	}
 }
 
 // release ends a session on this worker: what runs in it is killed, its scratch

@@ -73,6 +73,12 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 		return
 	}
 	defer w.running.end(sid, dispatch)
+	if d.Dest.Pool && !w.cfg.Tools.Has(d.Call.Tool) { // another worker of the pool has it
+		if err := d.Pass(); err != nil {
+			log.DebugContext(work, "call not passed on", "err", err)
+		}
+		return
+	}
 	crash.At("before-claim")
 	won, err := d.Claim(work, protocol.Claim{Worker: w.id, Boot: w.boot, At: time.Now().UTC()})
 	if err != nil {

@@ -158,6 +158,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.log = cfg.Logger.With("worker", w.id)
 	w.sessions = newSessions(cfg, w.id, w.places, root, w.log, w.beat)
+	w.sessions.removeSingles()
 	return w, nil
 }
 
