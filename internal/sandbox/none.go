@@ -17,7 +17,10 @@ const NoneWarning = "sandbox none: tools run as this user without confinement; a
 
 // None is the backend without confinement: process discipline, the fixed
 // environment and the view's file operations, but no walls around commands.
-type None struct{ ops Ops }
+type None struct {
+	ops    Ops
+	launch Launch
+}
 
 var _ Backend = (*None)(nil)
 
@@ -77,7 +80,7 @@ func (n *None) Open(_ context.Context, spec SessionSpec) (Session, error) {
 	s := &noneSession{
 		ops: n.ops, view: view,
 		home: filepath.Join(spec.Scratch, "home"), tmp: filepath.Join(spec.Scratch, "tmp"),
-		env: spec.Env, calls: map[*noneCall]bool{}, starts: make(chan func()),
+		launcher: n.launch, env: spec.Env, calls: map[*noneCall]bool{}, starts: make(chan func()),
 	}
 	for _, d := range []string{s.home, s.tmp} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -109,6 +112,7 @@ func openView(spec SessionSpec) (*View, error) {
 type noneSession struct {
 	ops       Ops
 	view      *View
+	launcher  Launch
 	home, tmp string
 	env       []string
 
@@ -150,7 +154,7 @@ func (s *noneSession) Start(ctx context.Context, spec CallSpec) (Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newNoneCall(spec, path, dir, env)
+	c, err := newNoneCall(spec, path, dir, env, s.launcher)
 	if err != nil {
 		return nil, err
 	}

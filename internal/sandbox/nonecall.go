@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -20,6 +21,8 @@ import (
 // A noneCall is a command of the backend none; run owns it.
 type noneCall struct {
 	cmd     *exec.Cmd
+	launch  Launch
+	end     func() // see Launched; nil without
 	timeout time.Duration
 	tree    tree
 	began   time.Time
@@ -40,8 +43,8 @@ type noneCall struct {
 	waitErr error
 }
 
-func newNoneCall(spec CallSpec, path, dir string, env []string) (*noneCall, error) {
-	c := &noneCall{timeout: spec.Timeout, kill: make(chan Reason, 1), done: make(chan struct{})}
+func newNoneCall(spec CallSpec, path, dir string, env []string, launch Launch) (*noneCall, error) {
+	c := &noneCall{launch: launch, timeout: spec.Timeout, kill: make(chan Reason, 1), done: make(chan struct{})}
 	c.tree.marker = newMarker()
 	c.cmd = &exec.Cmd{
 		Path: path, Args: spec.Argv, Dir: dir,
@@ -104,6 +107,14 @@ func (c *noneCall) start() error {
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors back: %w", err)
 	}
+	if c.launch != nil {
+		l, err := c.launch(c.cmd)
+		if err != nil {
+			return err
+		}
+		defer l.Started()
+		c.end = l.End
+	}
 	c.began = time.Now()
 	if err := c.cmd.Start(); err != nil {
 		return err
@@ -122,6 +133,9 @@ func (c *noneCall) start() error {
 // run sees the call to its end: it alone kills and reaps.
 func (c *noneCall) run() {
 	reason := c.await()
+	if c.end != nil {
+		c.end()
+	}
 	c.tree.killAll()
 	c.mu.Lock()
 	c.ended = true
@@ -153,14 +167,19 @@ func (c *noneCall) await() Reason {
 	if c.timeout > 0 {
 		timeout = time.After(c.timeout)
 	}
-	reason := Exited
+	reason, ended := Exited, false
 	for {
 		var why Reason
 		select {
 		case <-exited:
 			return reason
 		case <-grace:
-			c.tree.killAll()
+			if c.end == nil || ended {
+				c.tree.killAll()
+				continue
+			}
+			c.end()
+			ended, grace = true, time.After(KillGrace)
 			continue
 		case <-timeout:
 			why = TimedOut
@@ -272,6 +291,9 @@ func LookPath(name, dir, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
+		}
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("%w: %s", ErrNotFound, name)
 		}
 		return name, nil
 	}

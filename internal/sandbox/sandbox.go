@@ -55,6 +55,9 @@ type SessionSpec struct {
 	// Workspace and Scratch are existing directories of the host, absolute.
 	// Scratch is the session's own, outside the workspace.
 	Workspace, Scratch string
+	// Made says that the worker made the workspace, for this session alone: a
+	// backend may give it to another user of the system.
+	Made bool
 	// Dir is the opened workspace. Where it is set, a Workspace that is another
 	// directory by now is refused. It stays the caller's.
 	Dir *os.File

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"rookery/internal/sandbox"
+	"rookery/internal/sandbox/landlock"
 	"rookery/internal/sandbox/native"
 )
 
@@ -19,7 +20,7 @@ type Options struct {
 }
 
 // Names lists the backends, the default first.
-func Names() []string { return []string{"native", "none"} }
+func Names() []string { return []string{"native", "landlock", "none"} }
 
 // New makes the backend of that name, which can run the given operations. There is
 // no fallback to another one. Its error wraps ErrUnknown.
@@ -27,6 +28,8 @@ func New(name string, ops sandbox.Ops, o Options) (sandbox.Backend, error) {
 	switch name {
 	case "native":
 		return native.New(ops, native.Options{SoftLimits: o.SoftLimits}), nil
+	case "landlock":
+		return landlock.New(ops), nil
 	case "none":
 		return sandbox.NewNone(ops), nil
 	}
@@ -35,4 +38,7 @@ func New(name string, ops sandbox.Ops, o Options) (sandbox.Backend, error) {
 
 // Main returns at once unless this process is a child of a sandbox, whose work it
 // then does. Programs that call New call it first thing, with the same operations.
-func Main(ops sandbox.Ops) { native.Main(ops) }
+func Main(ops sandbox.Ops) {
+	native.Main(ops)
+	landlock.Main(ops)
+}

@@ -131,7 +131,7 @@ func (c *call) sendSpec(probe bool) error {
 	defer confine.CloseAll(groups)
 	for _, f := range c.child {
 		// The command may open its streams again, by name: they are its user's.
-		if err := errors.Join(unix.SetNonblock(int(f.Fd()), false), unix.Fchown(int(f.Fd()), c.session.id.uid, c.session.id.gid)); err != nil {
+		if err := errors.Join(unix.SetNonblock(int(f.Fd()), false), unix.Fchown(int(f.Fd()), c.session.id.UID, c.session.id.GID)); err != nil {
 			return fmt.Errorf("hand over a pipe: %w", err)
 		}
 	}

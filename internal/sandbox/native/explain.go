@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-var errRootWithoutAdmin = errors.New("this process is root without CAP_SYS_ADMIN, as in a container")
+	"rookery/internal/sandbox/confine"
+)
 
 // remedies end every explanation.
 const remedies = "--sandbox landlock confines less and needs no namespaces; --sandbox none confines nothing"
@@ -24,7 +24,7 @@ func explain(err error) error {
 
 func meaning(err error) string {
 	var e *stageError
-	if errors.Is(err, errRootWithoutAdmin) {
+	if errors.Is(err, confine.ErrRootWithoutAdmin) {
 		return "Run the worker as an ordinary user, or give the container SYS_ADMIN, an unmasked /proc (systempaths=unconfined) " +
 			"and a seccomp profile that allows clone, unshare, mount, pivot_root, open_tree, move_mount and mount_setattr."
 	}

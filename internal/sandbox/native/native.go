@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,16 +21,8 @@ type Options struct {
 	// SoftLimits accepts limits that are looked after instead of enforced, where
 	// there are no control groups: a quick process can exceed them for a moment.
 	SoftLimits bool
-	// FirstUID and UIDs are a range of user ids of this host, for sessions of a
-	// worker that root runs, in workspaces that root owns. Nobody else may use
-	// them. Default 1900000000, which no distribution gives out, and 65536.
-	FirstUID, UIDs int
-}
-
-func (o Options) withDefaults() Options {
-	o.FirstUID = cmp.Or(o.FirstUID, 1_900_000_000)
-	o.UIDs = cmp.Or(o.UIDs, 1<<16)
-	return o
+	// Users are for sessions of a worker that root runs, in workspaces that root owns.
+	Users confine.Users
 }
 
 // The defaults of sandbox.Limits.
@@ -66,7 +57,7 @@ var _ sandbox.Backend = (*Native)(nil)
 
 // New returns the backend native, which can run the given file operations. The
 // program calls Main with the same first thing.
-func New(ops sandbox.Ops, o Options) *Native { return &Native{ops: ops, o: o.withDefaults()} }
+func New(ops sandbox.Ops, o Options) *Native { return &Native{ops: ops, o: o} }
 
 // Name implements sandbox.Backend.
 func (*Native) Name() string { return "native" }
@@ -136,80 +127,6 @@ func (n *Native) Open(ctx context.Context, spec sandbox.SessionSpec) (sandbox.Se
 		return nil, err
 	}
 	return s, nil
-}
-
-// owner decides as which user of the host a session's processes run, and whether
-// its workspace must be shown as that user's.
-func (n Options) owner(workspace, scratch *os.File) (id identity, err error) {
-	if os.Geteuid() != 0 {
-		return identity{uid: os.Geteuid(), gid: os.Getegid()}, nil
-	}
-	if !hasAdmin() {
-		return id, errRootWithoutAdmin
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(workspace.Fd()), &st); err != nil {
-		return id, fmt.Errorf("look at the workspace: %w", err)
-	}
-	id = identity{uid: int(st.Uid), gid: int(st.Gid), trees: true}
-	if id.uid == 0 {
-		id.idmap = true
-		if id.uid, err = n.pick(scratch); err != nil {
-			return id, err
-		}
-		id.gid = id.uid
-	}
-	if id.gid == 0 {
-		id.gid = id.uid // never root's group
-	}
-	return id, unix.Fchown(int(scratch.Fd()), id.uid, id.gid)
-}
-
-// An identity is a user of the host.
-type identity struct {
-	uid, gid int
-	trees    bool // the spawner has the rights to take trees
-	idmap    bool
-}
-
-// pick returns the user that scratch belongs to already, or one of the range that
-// no scratch directory beside it belongs to.
-func (n Options) pick(scratch *os.File) (int, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(scratch.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("look at the scratch directory: %w", err)
-	}
-	if id := int(st.Uid) - n.FirstUID; id >= 0 && id < n.UIDs {
-		return int(st.Uid), nil
-	}
-	taken := map[int]bool{}
-	parent := filepath.Dir(scratch.Name())
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		return 0, fmt.Errorf("look for users of other sessions: %w", err)
-	}
-	for _, e := range entries {
-		if unix.Lstat(filepath.Join(parent, e.Name()), &st) == nil {
-			taken[int(st.Uid)] = true
-		}
-	}
-	first := int(st.Ino % uint64(n.UIDs))
-	for i := range n.UIDs {
-		if uid := n.FirstUID + (first+i)%n.UIDs; !taken[uid] {
-			return uid, nil
-		}
-	}
-	return 0, fmt.Errorf("all %d user ids from %d on are taken by sessions", n.UIDs, n.FirstUID)
-}
-
-// hasAdmin reports whether this process may mount on the host.
-func hasAdmin() bool {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return false
-	}
-	return data[unix.CAP_SYS_ADMIN/32].Effective&(1<<(unix.CAP_SYS_ADMIN%32)) != 0
 }
 
 // A spawnerConn is the worker's side of the spawner. One goroutine reads, one

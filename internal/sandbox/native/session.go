@@ -33,7 +33,7 @@ type session struct {
 	group  *group
 	leaf   *group // holder and helper are in it
 	soft   bool
-	id     identity
+	id     confine.Identity
 	files  *fileop.Client
 	disk   *diskWatch
 
@@ -58,7 +58,7 @@ func (s *session) open(ctx context.Context, groups *hierarchy, o Options) (err e
 		return err
 	}
 	defer confine.CloseAll([]*os.File{workspace, scratch})
-	id, err := o.owner(workspace, scratch)
+	id, err := o.Users.Choose(workspace, scratch, s.spec.Made)
 	if err != nil {
 		return explain(err)
 	}
@@ -73,7 +73,9 @@ func (s *session) open(ctx context.Context, groups *hierarchy, o Options) (err e
 	}
 	s.conn = conn
 	defer func() { _ = far.Close() }()
-	req := spawnRequest{UID: id.uid, GID: id.gid, Trees: id.trees, Idmap: id.idmap, NoSetID: id.idmap, ReadOnly: s.spec.ReadOnly}
+	req := spawnRequest{
+		UID: id.UID, GID: id.GID, Trees: id.Root, Idmap: id.Mapped, NoSetID: id.Mapped, ReadOnly: s.spec.ReadOnly,
+	}
 	if s.holder, s.gone, err = s.spawner.spawn(req, far, workspace, scratch); err != nil {
 		return explain(err)
 	}
@@ -127,14 +129,14 @@ func (s *session) makeGroups(h *hierarchy) (err error) {
 	return err
 }
 
-func (s *session) configure(id identity) error {
+func (s *session) configure(id confine.Identity) error {
 	groups, err := s.leaf.files()
 	if err != nil {
 		return err
 	}
 	defer confine.CloseAll(groups)
 	return s.conn.Send(holderConfig{
-		Trees: id.trees, Workspace: s.spec.Workspace, Scratch: s.spec.Scratch, Program: s.program, ReadOnly: s.spec.ReadOnly,
+		Trees: id.Root, Workspace: s.spec.Workspace, Scratch: s.spec.Scratch, Program: s.program, ReadOnly: s.spec.ReadOnly,
 	}, descriptors(groups)...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ import (
 func connect(network string, address func(h host) string) func(host) string {
 	return func(h host) string {
 		a := address(h)
-		if a == "" {
+		if a == "" || a == noNeighbor {
 			return ""
 		}
 		c, err := net.DialTimeout(network, a, patience)
@@ -199,33 +200,27 @@ func neighborProbes() []probe {
 
 const neighborFile = "neighbor-was-here"
 
-// serve is the other session: it lays things out and stays.
+// serve is the other session: it lays out what it can, says what, and stays.
 func serve() {
+	n := neighbor{TCP: noNeighbor, Abstract: noNeighbor, Key: os.Getpid() + 0x524b0000}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println("no port:", err)
-		os.Exit(1)
+	if err == nil {
+		n.TCP = l.Addr().String()
 	}
-	abstract := "@rookery-neighbor-" + l.Addr().String()
-	a, err := net.Listen("unix", abstract)
-	if err != nil {
-		fmt.Println("no abstract socket:", err)
-		os.Exit(1)
+	if a, err := net.Listen("unix", fmt.Sprint("@rookery-neighbor-", os.Getpid(), time.Now().UnixNano())); err == nil {
+		defer func() { _ = a.Close() }()
+		n.Abstract = a.Addr().String()
 	}
-	defer func() { _ = a.Close() }()
-	key := os.Getpid() + 0x524b0000
-	if _, _, e := unix.RawSyscall(unix.SYS_SHMGET, uintptr(key), 4096, 0o666|unix.IPC_CREAT); e != 0 {
-		fmt.Println("no shared memory:", e)
-		os.Exit(1)
-	}
+	_, _, _ = unix.RawSyscall(unix.SYS_SHMGET, uintptr(n.Key), 4096, 0o666|unix.IPC_CREAT)
 	for _, dir := range []string{"/tmp", "/dev/shm", os.Getenv("HOME")} {
-		if err := os.WriteFile(filepath.Join(dir, neighborFile), []byte("here"), 0o644); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
+		_ = os.WriteFile(filepath.Join(dir, neighborFile), []byte("here"), 0o644)
 	}
-	fmt.Println(l.Addr().String(), abstract, key)
+	fmt.Println(n.TCP, n.Abstract, n.Key)
 	for {
+		if l == nil {
+			<-time.After(time.Hour)
+			continue
+		}
 		c, err := l.Accept()
 		if err != nil {
 			return
@@ -233,3 +228,6 @@ func serve() {
 		_ = c.Close()
 	}
 }
+
+// noNeighbor is the address of what a session cannot hold out.
+const noNeighbor = "none"

@@ -36,7 +36,7 @@ func idProbes() []probe {
 		}},
 		{"become root", func(host) string { return denied(unix.SYS_SETUID, 0) }},
 		{"become root's group", func(host) string { return denied(unix.SYS_SETGID, 0) }},
-		{"become somebody else", func(host) string { return denied(unix.SYS_SETRESUID, 65534, 65534, 65534) }},
+		{"become somebody else", func(host) string { return denied(unix.SYS_SETRESUID, 65533, 65533, 65533) }},
 		{"join groups", func(host) string {
 			groups := [2]uint32{0, 42}
 			return denied(unix.SYS_SETGROUPS, 2, uintptr(unsafe.Pointer(&groups[0])))
@@ -46,7 +46,8 @@ func idProbes() []probe {
 	}
 	list = append(list, each("outside, %s is not root", func(_ host, file string) string {
 		b, _ := os.ReadFile("/proc/self/" + file)
-		if f := strings.Fields(string(b)); len(f) != 3 || f[1] == "0" || f[2] != "1" {
+		var first, outside, n int
+		if _, err := fmt.Sscan(string(b), &first, &outside, &n); err != nil || os.Getuid()-first+outside == 0 {
 			return fmt.Sprintf("%q", b)
 		}
 		return ""
@@ -57,7 +58,7 @@ func idProbes() []probe {
 			return ""
 		}
 		var st unix.Statfs_t
-		if err := unix.Statfs(path, &st); err != nil || st.Flags&unix.ST_NOSUID == 0 {
+		if err := unix.Statfs(path, &st); (err != nil || st.Flags&unix.ST_NOSUID == 0) && statusField("self", "NoNewPrivs") != "1" {
 			return "it lies on a file system with set-uid programs"
 		}
 		return ""
