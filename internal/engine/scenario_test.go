@@ -57,12 +57,15 @@ func TestScenarios_ResumeBetweenTasksChangesNothing(t *testing.T) {
 // withResumes puts a resume before each start of a task that finds the session idle.
 func withResumes(script []enginetest.Statement) []enginetest.Statement {
 	var out []enginetest.Statement
-	idle := true
+	idle, bare := true, false
 	for _, st := range script {
+		if bare = bare || st.Bare || st.At != nil && st.At.Do.Bare; bare && st.Verb == enginetest.VerbResume {
+			st.Bare = true // what it hides stays hidden
+		}
 		switch st.Verb {
 		case enginetest.VerbRun, enginetest.VerbStart, enginetest.VerbCompact:
 			if idle {
-				out = append(out, enginetest.Statement{Line: st.Line, Verb: enginetest.VerbResume})
+				out = append(out, enginetest.Statement{Line: st.Line, Verb: enginetest.VerbResume, Bare: bare})
 			}
 			idle = idle && st.Verb != enginetest.VerbStart
 		case enginetest.VerbWaitIdle:

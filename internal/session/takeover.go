@@ -7,7 +7,7 @@ import (
 
 	"rookery/internal/bus"
 	"rookery/internal/engine"
-	"rookery/internal/trace"
+	"rookery/internal/resume"
 	"rookery/protocol"
 )
 
@@ -32,7 +32,7 @@ func (s *session) takeOver(ctx context.Context, first order) error {
 	s.abortStored = st.Task.AbortRequested != nil // the record of first answers first
 	in := engine.Input{TaskID: st.Task.TaskID, Options: st.Task.Options}
 	s.log.InfoContext(ctx, "task taken over", "task", in.TaskID, "from", s.previous.Node)
-	if err := s.start(ctx, st.Task.Of, resumeOf(s.fold), in); err != nil {
+	if err := s.start(ctx, st.Task.Of, resume.Of(s.fold), in); err != nil {
 		return err
 	}
 	if s.lost != "" && s.engine.Steer(protocol.Token(8), protocol.NoteReplaced(s.lost)) {
@@ -40,47 +40,6 @@ func (s *session) takeOver(ctx context.Context, first order) error {
 	}
 	s.enter()
 	return nil
-}
-
-// resumeOf is what a run starts from.
-func resumeOf(f *trace.Fold) engine.Resume {
-	st := f.State()
-	return engine.Resume{
-		Context: st.Context, Rotate: st.Rotate, Summary: st.Summary,
-		History: st.History, Pending: st.Pending, IDs: st.IDs,
-		Usage: st.Usage, ContextTokens: st.ContextTokens, Turns: st.Turns, Requests: st.Requests,
-		Task: taskOf(st.Task),
-	}
-}
-
-// taskOf is what a successor knows of a running task.
-func taskOf(t *trace.Task) *engine.Task {
-	if t == nil {
-		return nil
-	}
-	k := &engine.Task{
-		TaskBegin: t.TaskBegin, Turns: t.Turns, FailedCompactions: t.FailedCompactions, Denied: t.Denied,
-		Steering: t.Steering, AbortRequested: t.AbortRequested, Aborted: t.Aborted, CapNote: t.CapNote,
-		Compaction: t.Compaction, CompactionRequest: t.CompactionRequest, Compacted: t.Compacted, Final: t.Final,
-		Prompted: t.Prompted,
-	}
-	if !t.Open {
-		return k
-	}
-	k.Turn = &engine.Turn{
-		Input: t.Input, Requested: t.Requested, Status: t.Last, Lost: t.Lost, Reply: t.Reply,
-		Received: t.Received, Takeovers: t.Takeovers, Next: t.Next,
-	}
-	for _, a := range t.Attempts {
-		k.Turn.Attempts = append(k.Turn.Attempts, engine.Attempt{Reply: a.Reply, Outputs: a.Outputs(), Lost: a.Lost})
-	}
-	for _, c := range t.Calls {
-		k.Turn.Calls = append(k.Turn.Calls, engine.OpenCall{
-			Call:     engine.Call{ToolCall: c.ToolCall, Request: c.Request, Position: c.Position, Prior: c.Dispatched},
-			Decision: c.Decision, Output: c.Output,
-		})
-	}
-	return k
 }
 
 // resume learns the fate of a dispatch that another process made: its result, its

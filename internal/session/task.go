@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"rookery/internal/engine"
+	"rookery/internal/resume"
 	"rookery/protocol"
 )
 
@@ -94,7 +95,7 @@ func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) er
 	if s.title == "" {
 		s.title = firstLine(in.Prompt)
 	}
-	return s.start(ctx, of, resumeOf(s.fold), in)
+	return s.start(ctx, of, resume.Of(s.fold), in)
 }
 
 // start runs the engine in its own goroutine.

@@ -79,6 +79,7 @@ type verifier struct {
 	compaction *protocol.CompactionBegin
 	usage      protocol.Usage
 	turn       []*verified // completed calls since the last completed turn was answered
+	taken      bool        // its owner went, and another one took over
 	ids        map[string]*verified
 }
 
@@ -149,6 +150,9 @@ func (v *verifier) enter(r Record) {
 func (v *verifier) adjacent(p protocol.Payload) {
 	switch v.last.(type) {
 	case protocol.TokenUsage:
+		if _, taken := p.(protocol.Takeover); taken && v.compaction != nil {
+			return // of a compaction request the two are stored one after the other
+		}
 		if end, ok := p.(protocol.RequestEnd); !ok || end.Status != protocol.Completed {
 			v.fault("token_usage is followed by %s, not by request_end(completed)", protocol.Notation(p, false))
 		}
@@ -198,6 +202,8 @@ func (v *verifier) payload(p protocol.Payload) {
 		v.call(p)
 	case protocol.ApprovalDecision:
 		v.decision(p)
+	case protocol.Takeover:
+		v.taken = true
 	case protocol.CallDispatched:
 		v.dispatch(p)
 	case protocol.ToolCallOutput:

@@ -51,7 +51,7 @@ func (v *verifier) beginRequest() {
 	v.request, v.block = true, false
 	if v.compaction == nil {
 		v.answered("the next request")
-		v.turn = nil
+		v.turn, v.taken = nil, false
 		if !v.tasks {
 			v.aborted = false
 		}
@@ -209,13 +209,15 @@ func (v *verifier) output(p protocol.ToolCallOutput) {
 }
 
 // answered checks that the calls so far have their output. A call of a failed
-// attempt that nobody decided on has none.
+// attempt that nobody decided on has none, nor has one whose owner went before it
+// was sent.
 func (v *verifier) answered(before string) {
 	if v.aborted && !v.tasks {
 		return // the loop was interrupted; placeholders stand in memory only
 	}
 	for _, c := range v.turn {
-		if c.outputs == 0 && (v.status == protocol.Completed || c.decision != "") {
+		unsent := v.taken && c.dispatched == 0
+		if c.outputs == 0 && (v.status == protocol.Completed || c.decision != "" && !unsent) {
 			v.fault("%q has no output before %s", c.id, before)
 		}
 	}

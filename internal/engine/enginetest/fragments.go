@@ -10,7 +10,7 @@ import (
 // stop, and right behind the stop of a producer its complete message, which the
 // deltas add up to (L022, L023); every model message has a stop reason (L024). A
 // task_begin forgets what an abandoned run left open. What an owner was streaming
-// when another one took over may stop without a complete message, and start again.
+// when another one took over may start again.
 func CheckFragments(output []protocol.Message) []error {
 	c := &fragments{open: map[string]*fragment{}}
 	for i, m := range output {
@@ -82,7 +82,7 @@ func (c *fragments) partial(who string, at protocol.EventType, name, piece strin
 	f := c.open[who]
 	switch at {
 	case protocol.Start:
-		if f != nil && (!f.lost || f.stopped == "") {
+		if f != nil && !f.lost {
 			return fmt.Errorf("%s starts before its complete message", who)
 		}
 		if piece != "" {

@@ -20,6 +20,8 @@ type Model struct {
 	// Fault is told of what the script can't mean: no reply left, a half item in a
 	// reply that nobody aborts. Required.
 	Fault func(line int, format string, args ...any)
+	// Pick says which reply a request gets, from 0. nil: they come in order.
+	Pick func(engine.Request) int
 
 	mu       sync.Mutex
 	replies  []Reply
@@ -59,10 +61,14 @@ func (m *Model) next(req engine.Request) (Reply, int, bool) {
 	req.History, req.Input = slices.Clone(req.History), slices.Clone(req.Input)
 	m.requests = append(m.requests, req)
 	n := len(m.requests)
-	if n > len(m.replies) {
+	at := n - 1
+	if m.Pick != nil {
+		at = m.Pick(req)
+	}
+	if at >= len(m.replies) {
 		return Reply{}, n, false
 	}
-	return m.replies[n-1], n, true
+	return m.replies[at], n, true
 }
 
 // Stream implements engine.Model.

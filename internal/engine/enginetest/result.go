@@ -128,7 +128,7 @@ func (s Section) Compare(got []string, level Level) error {
 	case s.Kind == SectionOutput && level == LevelStack:
 		return compareStack(want, got)
 	}
-	return equal(want, got)
+	return equal(want, spoken(want, got))
 }
 
 func normalRuns(want []string) []string {

@@ -46,9 +46,20 @@ func Files(t *testing.T, root, dir string) []string {
 // records also have to pass trace.Verify, the output CheckFragments.
 func Run(t *testing.T, s *Scenario) *Result {
 	t.Helper()
+	return RunWith(t, s, nil)
+}
+
+// RunWith is Run with a model that picks its replies (Model.Pick), for scripts in
+// which it is not known how many requests there will be.
+func RunWith(t *testing.T, s *Scenario, pick func(engine.Request) int) *Result {
+	t.Helper()
 	var result *Result
 	synctest.Test(t, func(t *testing.T) {
 		r := newRunner(t, s)
+		if pick != nil {
+			r.model.Pick = pick
+		}
+		defer r.tools.Close()
 		defer r.stop()
 		for _, st := range s.Script {
 			r.step(st)
@@ -56,6 +67,7 @@ func Run(t *testing.T, s *Scenario) *Result {
 		}
 		r.idle(patience)
 		r.stop()
+		r.tools.Close()
 		result = r.result()
 		for _, err := range CheckFragments(result.Output) {
 			t.Errorf("%s: %v", s.File, err)
@@ -91,7 +103,7 @@ func (r *runner) step(st Statement) {
 			r.fault(st.Line, "compactability is %s, not %s", got, st.Text)
 		}
 	case VerbResume:
-		r.resume()
+		r.resume(st.Bare)
 	case VerbRun, VerbStart, VerbCompact, VerbSteer, VerbAbort, VerbApprove, VerbRelease, VerbKill:
 		accepted := r.act(st)
 		synctest.Wait()
@@ -145,24 +157,27 @@ func (r *runner) stop() {
 		r.mu.Unlock()
 		return
 	}
-	r.dropped, r.open, r.next = true, true, nil
+	r.dropped, r.next = true, nil
 	cancel, done := r.cancel, r.done
 	r.mu.Unlock()
 	cancel(engine.ErrAbandoned)
 	<-done
 }
 
-// resume drops all state and rebuilds it.
-func (r *runner) resume() {
+// resume drops all state and rebuilds it; a task that ran is gone on with.
+func (r *runner) resume(bare bool) {
 	r.stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refold()
+	r.refold(bare)
+	r.goOn()
 }
 
 // refold builds the state from the lines of the records, as another process would;
 // mu is held and no run is under way.
-func (r *runner) refold() {
+func (r *runner) refold(bare bool) {
+	r.bare = r.bare || bare
+	r.tear()
 	fold := trace.NewFold()
 	for _, rec := range r.records {
 		m, err := protocol.Decode(slices.Clone(rec.Message.Encode()))
@@ -170,9 +185,32 @@ func (r *runner) refold() {
 			r.t.Errorf("%s: decode a record: %v", r.s.File, err)
 			continue
 		}
-		fold.Add(rec.Context, m)
+		if !bare || !isOwnLine(m.String()) {
+			fold.Add(rec.Context, m)
+		}
 	}
-	r.fold, r.placer, r.engine = fold, trace.Placer{Context: fold.State().Context}, nil
+	st := fold.State()
+	r.fold, r.engine = fold, nil
+	r.placer = trace.Placer{Context: st.Context, Compacting: st.Task != nil && st.Task.Compaction != nil}
+}
+
+// tear drops a last token_usage that waits for its request_end: the two are stored
+// as one, except those of a compaction, of which viewers get one only.
+func (r *runner) tear() {
+	n := len(r.records) - 1
+	if n < 0 || r.records[n].Message.Kind() != (protocol.TokenUsage{}).Kind() {
+		return
+	}
+	for _, rec := range slices.Backward(r.records) {
+		switch rec.Message.Payload.(type) {
+		case protocol.CompactionBegin:
+			return
+		case protocol.CompactionEnd, protocol.TaskBegin:
+			r.records = r.records[:n]
+			return
+		default:
+		}
+	}
 }
 
 func (r *runner) compactability() string {
@@ -200,10 +238,10 @@ func (r *runner) result() *Result {
 	return res
 }
 
-// verify holds the records against the rules, unless a run was cut off in the
-// middle: what nobody took over has no end.
+// verify holds the records against the rules, unless a task has no end: nobody went
+// on with it.
 func (r *runner) verify() []string {
-	if r.open {
+	if r.bare || r.fold.State().Task != nil {
 		return nil
 	}
 	var faults []string
@@ -211,23 +249,6 @@ func (r *runner) verify() []string {
 		faults = append(faults, f.String())
 	}
 	return faults
-}
-
-// resumeOf is what the engine starts from. The slices are copies: the fold goes on
-// while the engine runs.
-func resumeOf(s trace.State) engine.Resume {
-	return engine.Resume{
-		Context:       s.Context,
-		Rotate:        s.Rotate,
-		Summary:       s.Summary,
-		History:       slices.Clone(s.History),
-		Pending:       slices.Clone(s.Pending),
-		IDs:           s.IDs.Clone(),
-		Usage:         s.Usage,
-		ContextTokens: s.ContextTokens,
-		Turns:         s.Turns,
-		Requests:      s.Requests,
-	}
 }
 
 func (r *runner) fault(line int, format string, args ...any) {

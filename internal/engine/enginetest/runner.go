@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rookery/internal/engine"
+	"rookery/internal/resume"
 	"rookery/internal/trace"
 	"rookery/protocol"
 )
@@ -41,8 +42,8 @@ type runner struct {
 	busy    protocol.ReplyCode // why a second run is refused; empty = idle
 	ending  bool               // task_end has passed
 	dropped bool               // the run under way is abandoned
-	open    bool               // a run was abandoned: the trace has a task without an end
-	reload  bool               // fold the records anew when the run under way is gone
+	bare    bool               // the state was rebuilt without what tells of tasks
+	reload  *Statement         // the resume that is due when the run under way is gone
 	done    chan struct{}      // closed when the run under way is over
 	cancel  context.CancelCauseFunc
 	next    *Statement // a run or compact that came while task_end passed
@@ -59,6 +60,7 @@ func newRunner(t *testing.T, s *Scenario) *runner {
 	r := &runner{t: t, s: s, gates: &Gates{}, fold: trace.NewFold()}
 	r.model = NewModel(s.Replies(), r.gates, r.fault)
 	r.tools = NewTools(s.Tools(), r.gates)
+	r.tools.Dispatch = r.dispatch
 	return r
 }
 
@@ -83,7 +85,7 @@ func (r *runner) act(st Statement) bool {
 	case VerbResume: // behind at: a run is under way, and its driver does the rest
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.dropped, r.open, r.reload, r.next = true, true, true, nil
+		r.dropped, r.reload, r.next = true, &st, nil
 		return true
 	case VerbWait: // behind at: a slow viewer
 		time.Sleep(st.For)
@@ -132,18 +134,49 @@ func (r *runner) begin(st Statement) protocol.Reply {
 	}
 	r.commands++
 	in := engine.Input{TaskID: fmt.Sprintf("task-%d", r.commands), Options: protocol.TaskOptions{Approve: r.cfg.Approve, Thinking: st.Thinking}}
-	ctx, cancel := context.WithCancelCause(r.t.Context())
-	from := resumeOf(r.fold.State())
 	run := eng.Compact
 	if st.Verb != VerbCompact {
 		run = eng.Run
 		in.Prompt = protocol.Payloads{protocol.UserText(st.Text)}
 	}
-	r.cancel, r.done, r.ending, r.dropped = cancel, make(chan struct{}), false, false
-	r.running = eng
-	go r.drive(run(ctx, from, in), r.done)
+	r.launch(eng, run, in, nil)
 	return protocol.Reply{Code: protocol.ReplyAccepted}
 }
+
+// goOn takes over the task that the records tell of, if there is one; mu is held and
+// the session is idle.
+func (r *runner) goOn() {
+	task := r.fold.State().Task
+	if task == nil {
+		return
+	}
+	eng, err := r.build()
+	if err != nil {
+		r.t.Errorf("%s: %v", r.s.File, err)
+		return
+	}
+	r.busy = protocol.ReplyTaskInProgress
+	run := eng.Run
+	if task.Of == "compact" {
+		r.busy = protocol.ReplyCompacting
+		run = eng.Compact
+	}
+	r.dropped = false
+	due := r.note(protocol.New(protocol.Takeover{From: "before", To: "scenario"}).Sealed())
+	r.launch(eng, run, engine.Input{TaskID: task.TaskID, Options: task.Options}, due)
+}
+
+// launch starts a run from what is folded; mu is held. due are hooks that a message
+// before it has fired.
+func (r *runner) launch(eng *engine.Engine, run runFunc, in engine.Input, due []*hook) {
+	ctx, cancel := context.WithCancelCause(r.t.Context())
+	r.cancel, r.done, r.ending, r.dropped = cancel, make(chan struct{}), false, false
+	r.running = eng
+	messages := run(ctx, resume.Of(r.fold), in)
+	go r.drive(messages, due, r.done)
+}
+
+type runFunc = func(context.Context, engine.Resume, engine.Input) iter.Seq[protocol.Message]
 
 // build returns the session's engine, a new one after a change; mu is held.
 func (r *runner) build() (*engine.Engine, error) {
@@ -171,8 +204,11 @@ func (r *runner) build() (*engine.Engine, error) {
 }
 
 // drive takes a run to its end. It owns the loop; done tells those who wait.
-func (r *runner) drive(seq iter.Seq[protocol.Message], done chan struct{}) {
+func (r *runner) drive(seq iter.Seq[protocol.Message], due []*hook, done chan struct{}) {
 	defer close(done)
+	for _, h := range due {
+		r.act(h.At.Do)
+	}
 	for m := range seq {
 		if r.pass(m) {
 			break
@@ -182,9 +218,10 @@ func (r *runner) drive(seq iter.Seq[protocol.Message], done chan struct{}) {
 	defer r.mu.Unlock()
 	r.cancel(nil)
 	r.busy = ""
-	if r.reload {
-		r.reload = false
-		r.refold()
+	if st := r.reload; st != nil {
+		r.reload = nil
+		r.refold(st.Bare)
+		r.goOn()
 	}
 	if next := r.next; next != nil {
 		r.next = nil
@@ -201,6 +238,18 @@ func (r *runner) pass(m protocol.Message) bool {
 		r.mu.Unlock()
 		return true
 	}
+	due := r.note(m)
+	r.mu.Unlock()
+	for _, h := range due {
+		r.act(h.At.Do)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dropped
+}
+
+// note records and shows a message and returns the hooks that wait for it; mu is held.
+func (r *runner) note(m protocol.Message) []*hook {
 	ctx, private, recorded := r.placer.Place(m)
 	if recorded {
 		r.records = append(r.records, trace.Record{Context: ctx, Private: private, Message: m})
@@ -209,18 +258,26 @@ func (r *runner) pass(m protocol.Message) bool {
 	if m.Kind() == (protocol.TaskEnd{}).Kind() {
 		r.ending = true
 	}
-	var due []*hook
-	if !private {
-		r.output = append(r.output, m)
-		due = r.due(fullLine(m))
+	if private {
+		return nil
 	}
-	r.mu.Unlock()
-	for _, h := range due {
-		r.act(h.At.Do)
-	}
+	r.output = append(r.output, m)
+	return r.due(fullLine(m))
+}
+
+// dispatch records that a call is about to run; false when the process that would
+// have it run is gone. It is for who takes over, and not shown.
+func (r *runner) dispatch(c engine.Call) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.dropped
+	if r.dropped {
+		return false
+	}
+	m := protocol.New(protocol.CallDispatched{ToolCallID: c.ToolCallID, Attempt: 1, Destination: "w.script"}).Sealed()
+	ctx, private, _ := r.placer.Place(m)
+	r.records = append(r.records, trace.Record{Context: ctx, Private: private, Message: m})
+	r.fold.Add(ctx, m)
+	return true
 }
 
 // due counts a line against the hooks and returns those that fire; mu is held.

@@ -102,6 +102,7 @@ type Statement struct {
 	For      time.Duration     // wait
 	Gate     string            // release
 	At       *Hook             // at
+	Bare     bool              // resume
 
 	// Want is the expected reply; nil when it is not checked.
 	Want *Want

@@ -35,6 +35,10 @@ func (p *parser) statement(line int, text string) (Statement, error) {
 		}
 		err = sc.end()
 	case VerbResume:
+		sc.skip()
+		if st.Bare = strings.TrimSpace(sc.rest) == "bare"; st.Bare {
+			sc.rest = ""
+		}
 		err = sc.end()
 	case VerbExpect:
 		err = st.expect(sc)

@@ -18,19 +18,39 @@ import (
 type Tools struct {
 	// Gates are where holds wait; required.
 	Gates *Gates
+	// Dispatch, when set, is told of each call that is about to run; false keeps it
+	// from running.
+	Dispatch func(engine.Call) bool
 
 	mu     sync.Mutex
 	timing Config
 	tools  map[string]Tool
 	runs   map[string]int
+	calls  map[string]*running
+	over   context.Context //nolint:containedctx // runs outlive the Execute that began them
+	close  context.CancelFunc
+}
+
+// A running call goes on when the engine that had it run is gone, as on a worker:
+// the next Execute of it waits for the same run.
+type running struct {
+	done chan struct{} // closed when out is there
+	out  engine.Output
+	stop context.CancelCauseFunc
 }
 
 var _ engine.Executor = (*Tools)(nil)
 
 // NewTools returns an executor with these tools by call id.
 func NewTools(tools map[string]Tool, gates *Gates) *Tools {
-	return &Tools{Gates: gates, tools: maps.Clone(tools), runs: map[string]int{}}
+	over, stop := context.WithCancel(context.Background())
+	return &Tools{
+		Gates: gates, tools: maps.Clone(tools), runs: map[string]int{}, calls: map[string]*running{}, over: over, close: stop,
+	}
 }
+
+// Close ends the calls that still run.
+func (x *Tools) Close() { x.close() }
 
 // Set defines or replaces what a call does.
 func (x *Tools) Set(t Tool) {
@@ -53,7 +73,7 @@ func (x *Tools) Runs() map[string]int {
 	return maps.Clone(x.runs)
 }
 
-func (x *Tools) begin(id string) (Tool, Config) {
+func (x *Tools) count(id string) (Tool, Config) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.runs[id]++
@@ -70,9 +90,43 @@ func (x *Tools) Execute(ctx context.Context, call engine.Call, emit func(string)
 		text := protocol.NoteError("the arguments are not a JSON object")
 		return engine.Output{Text: text, Stop: protocol.Failed}
 	}
-	t, cfg := x.begin(call.ToolCallID)
+	run := x.find(call)
+	if run == nil {
+		if x.Dispatch != nil && !x.Dispatch(call) {
+			return engine.Output{Stop: protocol.Aborted} // nobody is there to take it
+		}
+		run = x.begin(call.ToolCallID, emit)
+	}
+	select {
+	case <-run.done:
+	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), engine.ErrInterrupted) {
+			run.stop(context.Cause(ctx))
+			<-run.done
+		}
+	}
+	select {
+	case <-run.done:
+		return run.out
+	default: // abandoned
+		return engine.Output{Stop: protocol.Aborted}
+	}
+}
+
+// find returns the run of a call that another engine had begun.
+func (x *Tools) find(call engine.Call) *running {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if call.Prior == nil {
+		return nil
+	}
+	return x.calls[call.ToolCallID]
+}
+
+// begin starts a call: its deltas go out at once, the rest takes its time.
+func (x *Tools) begin(id string, emit func(string)) *running {
+	t, cfg := x.count(id)
 	out := &protocol.Output{Max: cmp.Or(cfg.MaxOutput, defaultMaxOutput)}
-	limit := cmp.Or(cfg.ToolTimeout, defaultToolTimeout)
 	if t.Output == nil {
 		for _, d := range t.Deltas {
 			if piece := out.Write([]byte(d)); piece != "" {
@@ -80,6 +134,21 @@ func (x *Tools) Execute(ctx context.Context, call engine.Call, emit func(string)
 			}
 		}
 	}
+	ctx, stop := context.WithCancelCause(x.over)
+	run := &running{done: make(chan struct{}), stop: stop}
+	x.mu.Lock()
+	x.calls[id] = run
+	x.mu.Unlock()
+	go func() { // ends with its pauses, or by Close
+		defer close(run.done)
+		defer stop(nil)
+		run.out = x.finish(ctx, t, cfg, out)
+	}()
+	return run
+}
+
+func (x *Tools) finish(ctx context.Context, t Tool, cfg Config, out *protocol.Output) engine.Output {
+	limit := cmp.Or(cfg.ToolTimeout, defaultToolTimeout)
 	switch err := x.pause(ctx, t, limit); {
 	case errors.Is(err, errToolTimeout):
 		out.Finish("", protocol.NoteTimeout(limit.Milliseconds()))
