@@ -130,6 +130,7 @@ func (w *Worker) gather(d *bus.Delivery) []*bus.Delivery {
 
 func (w *Worker) ack(due []*bus.Delivery) {
 	for _, d := range due {
+		crash.At("before-ack")
 		if err := d.Ack(); err != nil {
 			w.log.Debug("ack not sent", "session", d.Call.Session, "call", d.Call.Dispatch, "err", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"rookery/client"
@@ -171,62 +172,89 @@ func TestLink_CutOfTheOnlyOwner(t *testing.T) {
 	require.Equal(t, map[string]int{string(sid) + "/1-0 step-1": 1}, r.ledger())
 }
 
-// A stopped owner whose connection is gone, too, is deposed. When it wakes up it says
-// nothing more: its records are refused, its fragments dropped by viewers.
+// An owner that is stopped is deposed: at once when its connection is gone, too, else
+// when its lease is. When it wakes up it says nothing more: its records are refused,
+// its fragments dropped by viewers.
 func TestOwner_WakesUpDeposed(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	w := r.wire()
-	owner := r.start("orchestrator", r.with("NATS_URL", w.url()), "--node", "victim")
-	owner.says("orchestrator serves")
-	r.worker("w1", "")
-	r.orchestrator("survivor", "")
-	req := r.request(r.brain.teach(func(v view) []llmtest.Step {
-		if v.Asked == 0 {
-			return []llmtest.Step{llmtest.Text("half "), llmtest.Hold("awake"), llmtest.Text("said by a ghost"), llmtest.Usage(10, 5)}
-		}
-		return []llmtest.Step{llmtest.Text("whole"), llmtest.Hold("seen"), llmtest.Usage(10, 5)}
-	}), "allow-all")
-	_, err := r.client.At("victim").Run(t.Context(), req)
-	require.NoError(t, err)
-	seen := r.watch(req.Session)
-	seen.says("half ")
+	for name, cut := range map[string]bool{"its connection is gone": true, "its lease is gone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			w := r.wire()
+			owner := r.start("orchestrator", r.with("NATS_URL", w.url()), "--node", "victim")
+			owner.says("orchestrator serves")
+			r.worker("w1", "")
+			r.orchestrator("survivor", "")
+			req := r.request(r.brain.teach(func(v view) []llmtest.Step {
+				if v.Asked == 0 {
+					return []llmtest.Step{llmtest.Text("half "), llmtest.Hold("awake"), llmtest.Text("said by a ghost"), llmtest.Usage(10, 5)}
+				}
+				return []llmtest.Step{llmtest.Text("whole"), llmtest.Hold("seen"), llmtest.Usage(10, 5)}
+			}), "allow-all")
+			_, err := r.client.At("victim").Run(t.Context(), req)
+			require.NoError(t, err)
+			seen := r.watch(req.Session)
+			seen.says("half ")
 
-	owner.signal(syscall.SIGSTOP)
-	w.sever()
-	seen.says("whole") // the survivor's request runs
-	w.mend()
-	owner.signal(syscall.SIGCONT)
-	r.endpoint.Release("awake")
-	owner.says("session lost")
-	r.endpoint.Release("seen")
-	lines := r.verify(req.Session)
-	require.Equal(t, 1, count(lines, "+takeover"))
-	require.NotContains(t, fmt.Sprint(lines), "ghost")
-	seen.ends()
-	require.NotContains(t, seen.text(), "ghost")
-	require.Equal(t, visible(r, req.Session), seen.complete())
+			owner.signal(syscall.SIGSTOP)
+			if cut {
+				w.sever()
+			}
+			seen.says("whole") // the survivor's request runs
+			w.mend()
+			owner.signal(syscall.SIGCONT)
+			r.endpoint.Release("awake")
+			owner.says("session lost")
+			r.endpoint.Release("seen")
+			lines := r.verify(req.Session)
+			require.Equal(t, 1, count(lines, "+takeover"))
+			require.NotContains(t, fmt.Sprint(lines), "ghost")
+			seen.ends()
+			require.NotContains(t, seen.text(), "ghost")
+			require.Equal(t, visible(r, req.Session), seen.complete())
+		})
+	}
 }
 
-// An owner that is merely slow is not deposed, however long it sleeps: its
-// connection is there.
-func TestOwner_ThatSleepsStaysTheOwner(t *testing.T) {
+// An owner that is merely slow is not deposed: who asks for it gets no answer, and that
+// proves nothing while its lease lives.
+func TestOwner_ThatIsSlowStaysTheOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	owner := r.orchestrator("victim", "")
 	r.worker("w1", "")
-	other := r.orchestrator("survivor", "")
+	r.orchestrator("survivor", "")
 	req := r.request(r.brain.teach(awaiting), "allow-all")
 	_, err := r.client.At("victim").Run(t.Context(), req)
 	require.NoError(t, err)
 	r.began(1)
+	pings := r.overhear("rk.orch.ping.victim")
 	owner.signal(syscall.SIGSTOP)
-	other.says("orchestrator is gone") // its lease is, and the other has looked at its sessions
-	r.let()
+	for len(pings) > 0 {
+		<-pings
+	}
+	<-pings
+	<-pings // the one before got no answer
 	owner.signal(syscall.SIGCONT)
+	r.let()
 	lines := r.verify(req.Session)
 	require.NotContains(t, lines, "+takeover")
 	require.Contains(t, lines, `text[assistant]"all 1 done"`)
+}
+
+// overhear tells of each message on a subject.
+func (r *rig) overhear(subject string) <-chan *nats.Msg {
+	r.t.Helper()
+	nc, err := nats.Connect(r.url())
+	require.NoError(r.t, err)
+	r.t.Cleanup(nc.Close)
+	heard := make(chan *nats.Msg, 1024)
+	_, err = nc.ChanSubscribe(subject, heard)
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	require.NoError(r.t, nc.FlushWithContext(ctx))
+	return heard
 }
 
 // visible is what the trace shows to viewers.

@@ -32,6 +32,7 @@ type rig struct {
 	dir       string
 	workspace string
 	port      int
+	urls      []string // of a cluster
 	endpoint  *llmtest.Server
 	brain     *brain
 	client    *client.Client
@@ -91,7 +92,7 @@ func (r *rig) connect() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	c, err := client.Dial(ctx, client.Options{Server: []string{r.url()}})
+	c, err := client.Dial(ctx, client.Options{Server: strings.Split(r.env["NATS_URL"], ",")})
 	require.NoError(r.t, err)
 	r.client = c
 	r.t.Cleanup(c.Close)

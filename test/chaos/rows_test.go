@@ -22,6 +22,14 @@ func held(before []llmtest.Step, p plan) plan {
 	}
 }
 
+// slow is a task of one step that takes long enough to be caught at it.
+func slow(v view) []llmtest.Step {
+	if _, told := v.Told[1]; !told {
+		return step(1, "sleep 3;")
+	}
+	return answer(v.summary(1))
+}
+
 // asked waits until the endpoint got n requests of the task.
 func asked(n int) func(*fallen) {
 	return func(f *fallen) {
@@ -142,12 +150,6 @@ func TestTakeover_Abort(t *testing.T) {
 func TestTakeover_Call(t *testing.T) {
 	approved := func(d protocol.Decision) func(*fallen) { return func(f *fallen) { f.decide(d) } }
 	done := `tool_call_output[step-1,completed]"did-1\n"`
-	slow := func(v view) []llmtest.Step {
-		if _, told := v.Told[1]; !told {
-			return step(1, "sleep 3;")
-		}
-		return answer(v.summary(1))
-	}
 	rest := reply("all 1 done", 30)
 	for _, c := range []takeover{
 		{
