@@ -13,7 +13,7 @@
 //   - engine (work): the loop over Engine.Run; it only sends to the owner
 //   - the engine's own: model streams, approvals, executions; they send to the
 //     owner and wait for what is stored
-//   - clerk: directory entries and usage rows, in order, with retries
+//   - clerk: directory entries and usage rows, in order, while there are any
 //
 // # Invariants
 //

@@ -17,7 +17,44 @@ import (
 const waitingAfter = 2 * time.Second
 
 // executor runs calls over the bus.
-type executor struct{ session *session }
+type executor struct {
+	session *session
+	news    *callNews
+}
+
+// callNews is a task's subscription to what becomes of its calls. It is made while
+// the first request runs, and an idle session has none.
+type callNews struct {
+	ready chan struct{} // closed once stop is there
+	stop  func()
+}
+
+// hearCalls begins to listen for news of calls.
+func (s *session) hearCalls() {
+	s.hearNoCalls()
+	n := &callNews{ready: make(chan struct{}), stop: func() {}}
+	s.news = n
+	s.working.Go(func() {
+		defer close(n.ready)
+		stop, err := s.h.bus.WatchCalls(s.id, s.hearCall)
+		if err != nil { // results are read again from time to time
+			s.log.Warn("news of calls not heard", "err", err)
+			return
+		}
+		n.stop = stop
+	})
+}
+
+// hearNoCalls ends that.
+func (s *session) hearNoCalls() {
+	if n := s.news; n != nil {
+		s.news = nil
+		s.working.Go(func() {
+			<-n.ready
+			n.stop()
+		})
+	}
+}
 
 // A dispatch is one attempt to have a call run. It belongs to the goroutine of its
 // execution; news reaches it through the channel.
@@ -65,6 +102,7 @@ func (x executor) Execute(ctx context.Context, c engine.Call, emit func(string))
 	if len(c.Arguments) > protocol.MaxBody {
 		return engine.Output{Text: protocol.NoteTooLarge, Stop: protocol.Failed}
 	}
+	<-x.news.ready // at once, but for the first call
 	tool := s.tool(c.Name)
 	if c.Prior != nil {
 		return x.resume(ctx, c, tool, emit)

@@ -110,7 +110,7 @@ func (d *dispatch) bury(ctx context.Context, emit func(string)) engine.Output {
 	}
 	s.log.WarnContext(ctx, "worker of a call is gone", "call", d.id, "tool", d.call.Name, "worker", d.claim.Worker, "fate", fate.Fate)
 	if again {
-		return executor{s}.attempt(ctx, d.call, d.tool, d.attempt+1, emit)
+		return executor{session: s}.attempt(ctx, d.call, d.tool, d.attempt+1, emit)
 	}
 	return engine.Output{Text: onOwnLine(d.streamed.String(), protocol.NoteUnknown), Stop: protocol.Failed}
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,14 +24,16 @@ type fleet struct {
 	mu     sync.Mutex
 	since  time.Time // when it began to listen
 	beats  map[protocol.ID]protocol.Heartbeat
-	at     map[protocol.ID]time.Time // of the last heartbeat
-	placed map[protocol.ID]int       // sessions given to a worker since then
+	at     map[protocol.ID]time.Time    // of the last heartbeat
+	placed map[protocol.ID]int          // sessions given to a worker since then
+	texts  map[string]protocol.ToolSpec // of tools, to be shared; see shared
 }
 
 func newFleet(cfg Config) *fleet {
 	return &fleet{
 		bus: cfg.Bus, builtin: cfg.Builtin, replaceAfter: cfg.ReplaceAfter,
 		beats: map[protocol.ID]protocol.Heartbeat{}, at: map[protocol.ID]time.Time{}, placed: map[protocol.ID]int{},
+		texts: map[string]protocol.ToolSpec{},
 	}
 }
 
@@ -100,7 +103,7 @@ func (f *fleet) tools(st agentState, h holding) (all []protocol.Tool, pooled map
 		if have || len(st.Tools) > 0 && !slices.Contains(st.Tools, t.Name) {
 			return false
 		}
-		all = append(all, t)
+		all = append(all, f.shared(t))
 		return true
 	}
 	for _, t := range h.worker.Tools {
@@ -117,6 +120,20 @@ func (f *fleet) tools(st agentState, h holding) (all []protocol.Tool, pooled map
 		}
 	}
 	return all, pooled
+}
+
+// shared returns t with the texts of an equal tool that was seen before: each
+// session reads its tools anew and keeps them, and there are many sessions.
+func (f *fleet) shared(t protocol.Tool) protocol.Tool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen, ok := f.texts[t.Name]
+	if ok && seen.Description == t.Description && bytes.Equal(seen.Parameters, t.Parameters) {
+		t.ToolSpec = seen
+		return t
+	}
+	f.texts[t.Name] = t.ToolSpec
+	return t
 }
 
 func offers(w protocol.WorkerInfo, name string) bool {

@@ -116,14 +116,11 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 	return protocol.Reply{}, nil
 }
 
-// listen takes commands for the session and news of its calls from here on.
+// listen takes commands for the session from here on.
 func (s *session) listen(ctx context.Context) (reply protocol.Reply, err error) {
 	if e, err := s.h.bus.Session(ctx, s.id); err == nil {
 		s.title = e.Title
 		s.changed, _ = time.Parse(time.RFC3339, e.At) // zero when it can't be read
-	}
-	if s.watching, err = s.h.bus.WatchCalls(s.id, s.hearCall); err != nil {
-		return failed(protocol.ReplyFailed, err)
 	}
 	if s.unown, err = s.h.bus.WatchOwn(s.id, s.hearOwn); err != nil {
 		return failed(protocol.ReplyFailed, err)

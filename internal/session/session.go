@@ -28,7 +28,7 @@ type session struct {
 	id  protocol.ID
 	log *slog.Logger
 
-	orders chan order    // capacity 64; handlers of the bus write, the owner reads
+	orders chan *order   // capacity 64; handlers of the bus write, the owner reads
 	events chan any      // capacity 64; the engine's goroutines write in order, the owner reads
 	stored chan stored   // capacity 1; the appender writes, the owner reads
 	closed chan struct{} // closed by the owner when it takes nothing more
@@ -36,7 +36,7 @@ type session struct {
 	deposed chan struct{} // capacity 1; there is another owner: hearOwn writes, the owner reads
 
 	closeOnce func() // closes closed
-	clerk     chan func(context.Context)
+	clerk     clerk
 
 	trace  *bus.Log
 	fold   *trace.Fold
@@ -63,7 +63,7 @@ type session struct {
 	answers  map[string]protocol.Reply // of accepted commands, by id
 	pending  map[string]*pending       // approvals that a person must give
 	live     live
-	watching func()       // stops the subscription to results
+	news     *callNews    // of the running task's calls; nil without one
 	unwatch  func()       // stops looking at the link
 	unown    func()       // stops listening for another owner
 	serving  func()       // stops the subscription to commands
@@ -102,8 +102,8 @@ func (a agentState) raw() json.RawMessage { return protocol.Encode(a) }
 func newSession(h *Host, id protocol.ID) *session {
 	s := &session{
 		h: h, id: id, log: h.log.With("session", id),
-		orders: make(chan order, 64), events: make(chan any, 64), stored: make(chan stored, 1),
-		closed: make(chan struct{}), deposed: make(chan struct{}, 1), clerk: make(chan func(context.Context), 256),
+		orders: make(chan *order, 64), events: make(chan any, 64), stored: make(chan stored, 1),
+		closed: make(chan struct{}), deposed: make(chan struct{}, 1),
 		fold: trace.NewFold(), waits: map[string][]waiter{}, answers: map[string]protocol.Reply{},
 		pending: map[string]*pending{}, calls: map[string]*dispatch{},
 	}
@@ -119,7 +119,7 @@ func (s *session) put(o order) bool {
 	default:
 	}
 	select {
-	case s.orders <- o:
+	case s.orders <- &o:
 		return true
 	case <-s.closed:
 		return false
@@ -138,7 +138,6 @@ func (s *session) run(ctx context.Context) {
 		s.refuseAll(first, reply)
 		return
 	}
-	s.working.Go(s.doClerk)
 	s.log.InfoContext(ctx, "session opened", "epoch", s.trace.Epoch())
 	if err := s.takeOver(ctx, first); err != nil {
 		s.refuseAll(first, protocol.Reply{Code: protocol.ReplyWorkspace, Reason: err.Error()})
@@ -170,7 +169,7 @@ func (s *session) handOver() {
 func (s *session) firstOrder(ctx context.Context) (order, bool) {
 	select {
 	case o := <-s.orders:
-		return o, true
+		return *o, true
 	case <-ctx.Done():
 		return order{}, false
 	}
@@ -202,7 +201,7 @@ func (s *session) serve(ctx context.Context) {
 		s.flush(ctx)
 		select {
 		case o := <-s.orders:
-			s.command(ctx, o)
+			s.command(ctx, *o)
 			idle.Reset(s.h.cfg.IdleAfter)
 		case ev := <-s.events:
 			s.take(ev)
@@ -258,7 +257,8 @@ func (s *session) shut(ctx context.Context) {
 	s.closeOnce()
 	s.drainStored()
 	s.failWaiters()
-	for _, stop := range []func(){s.watching, s.unwatch, s.unown} {
+	s.hearNoCalls()
+	for _, stop := range []func(){s.unwatch, s.unown} {
 		if stop != nil {
 			stop()
 		}
@@ -266,7 +266,6 @@ func (s *session) shut(ctx context.Context) {
 	if s.fault == nil {
 		s.letGo()
 	}
-	close(s.clerk)
 	s.working.Wait()
 	s.log.InfoContext(ctx, "session closed", "fault", errText(s.fault))
 }
@@ -329,22 +328,51 @@ func (s *session) stateNow() protocol.State {
 	return protocol.StateIdle
 }
 
-// doClerk works off directory entries and usage rows, in order.
-func (s *session) doClerk() {
-	for f := range s.clerk {
+// A clerk has directory entries and usage rows to write, in order. Its goroutine
+// is there while it has.
+type clerk struct {
+	mu   sync.Mutex // the owner adds, the clerk's goroutine takes
+	todo []func(context.Context)
+	busy bool
+}
+
+// maxClerk bounds what waits for the clerk.
+const maxClerk = 256
+
+// later gives the clerk something to do; when it is far behind, the work is dropped.
+func (s *session) later(f func(context.Context)) {
+	c := &s.clerk
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.todo) >= maxClerk {
+		s.log.Warn("clerk is behind, entry dropped")
+		return
+	}
+	c.todo = append(c.todo, f)
+	if !c.busy {
+		c.busy = true
+		s.working.Go(c.work)
+	}
+}
+
+// work works off what there is.
+func (c *clerk) work() {
+	for f := c.next(); f != nil; f = c.next() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		f(ctx)
 		cancel()
 	}
 }
 
-// later gives the clerk something to do; when it is far behind, the work is dropped.
-func (s *session) later(f func(context.Context)) {
-	select {
-	case s.clerk <- f:
-	default:
-		s.log.Warn("clerk is behind, entry dropped")
+func (c *clerk) next() (f func(context.Context)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.todo) == 0 {
+		c.todo, c.busy = nil, false
+		return nil
 	}
+	f, c.todo = c.todo[0], c.todo[1:]
+	return f
 }
 
 // enter writes the session's line of the directory.

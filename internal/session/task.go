@@ -100,6 +100,7 @@ func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) er
 
 // start runs the engine in its own goroutine.
 func (s *session) start(ctx context.Context, of string, from engine.Resume, in engine.Input) error {
+	s.hearCalls()
 	eng, err := s.newEngine(ctx, in.Options)
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func (s *session) newEngine(ctx context.Context, o protocol.TaskOptions) (*engin
 	reply := &reply{session: s, model: s.model.Model}
 	return engine.New(engine.Config{
 		Model:    reply,
-		Executor: executor{s},
+		Executor: executor{s, s.news},
 		Approver: &approver{session: s, reply: reply, options: o},
 		Meta:     s.meta(ctx),
 		Settings: set,
@@ -220,6 +221,8 @@ func (s *session) taskOver() {
 // while the end was in flight is looked at now.
 func (s *session) taskStored(ctx context.Context) {
 	s.engine, s.ending, s.prompt = nil, false, 0
+	s.hearNoCalls()
+	s.tools, s.pooled = nil, nil // the next task learns them anew
 	for key := range s.waits {
 		if strings.HasPrefix(key, "decision:") {
 			s.refuseWaiters(key)
