@@ -97,6 +97,7 @@ func (t scriptedTool) Run(ctx context.Context, c *tool.Call, w io.Writer) (tool.
 	}
 	for _, p := range does.Pauses {
 		if err := t.pause(ctx, p); err != nil {
+			_ = t.pause(context.WithoutCancel(ctx), enginetest.Pause{For: latency}) // to end takes a moment, too
 			return tool.Report{}, err
 		}
 	}
