@@ -113,6 +113,7 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 	st := s.fold.State()
 	s.placer.Context = st.Context
 	s.placer.Compacting = st.Task != nil && st.Task.Compaction != nil
+	s.live.request(s.requests.number)
 	return protocol.Reply{}, nil
 }
 
@@ -159,6 +160,7 @@ func (s *session) read(ctx context.Context, after uint64) (uint64, error) {
 		}
 		for _, m := range f.Messages {
 			s.fold.Add(f.Context, m)
+			s.requests.see(m)
 		}
 	}
 	return after, nil

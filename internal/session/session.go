@@ -139,6 +139,7 @@ func (s *session) run(ctx context.Context) {
 		return
 	}
 	s.log.InfoContext(ctx, "session opened", "epoch", s.trace.Epoch())
+	s.book()
 	if err := s.takeOver(ctx, first); err != nil {
 		s.refuseAll(first, protocol.Reply{Code: protocol.ReplyWorkspace, Reason: err.Error()})
 		s.shut(ctx)

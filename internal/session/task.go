@@ -164,14 +164,12 @@ func (s *session) meta(ctx context.Context) protocol.SessionMeta {
 
 // observe looks at each message before it is placed.
 func (s *session) observe(m protocol.Message) {
+	s.requests.see(m)
 	switch p := m.Payload.(type) {
 	case protocol.RequestBegin:
-		s.live.request(s.fold.State().Requests + 1)
-		s.requests.begin(s.fold.State().Requests + 1)
-	case protocol.TokenUsage:
-		s.requests.used = &p
+		s.live.request(s.requests.number)
 	case protocol.RequestEnd:
-		s.book(p.Status, m.Timestamp)
+		s.book()
 	case protocol.ApprovalDecision:
 		delete(s.pending, p.ToolCallID)
 	case protocol.ApprovalClosed:

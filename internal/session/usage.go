@@ -8,25 +8,49 @@ import (
 	"rookery/protocol"
 )
 
-// requests gathers the figures of the running request for the ledger (L151).
+// requests gathers the figures of the running request, or of the last one, for the
+// ledger (L151). It sees every record of the trace, those of other owners, too.
 type requests struct {
-	number int
-	used   *protocol.TokenUsage
+	number     int
+	used       *protocol.TokenUsage
+	compacting bool
+	end        protocol.StopReason // how the last request ended; empty while it runs
+	at         time.Time
 }
 
-func (r *requests) begin(n int) { r.number, r.used = n, nil }
-
-// book writes the row of a request that has ended. A request is booked once: the
-// first row of its number stays.
-func (s *session) book(status protocol.StopReason, at time.Time) {
-	row := protocol.UsageRow{
-		Session: s.id, Request: strconv.Itoa(s.requests.number), Model: s.model.Name,
-		At: at.UTC().Format(time.RFC3339Nano), Status: status, Kind: "turn",
+func (r *requests) see(m protocol.Message) {
+	switch p := m.Payload.(type) {
+	case protocol.RequestBegin:
+		r.number++
+		r.used, r.end = nil, ""
+	case protocol.TokenUsage:
+		r.used = &p
+	case protocol.RequestEnd:
+		r.end, r.at = p.Status, m.Timestamp
+	case protocol.CompactionBegin:
+		r.compacting = true
+	case protocol.CompactionEnd:
+		r.compacting = false
+	default:
 	}
-	if s.placer.Compacting {
+}
+
+// book writes the row of the last request, if it has ended. A request is booked once:
+// the first row of its number stays, so what an owner could not book before it died
+// is simply booked again.
+func (s *session) book() {
+	r := s.requests
+	if r.end == "" {
+		return
+	}
+	row := protocol.UsageRow{
+		Session: s.id, Request: strconv.Itoa(r.number), Model: s.model.Name,
+		At: r.at.UTC().Format(time.RFC3339Nano), Status: r.end, Kind: "turn",
+	}
+	if r.compacting {
 		row.Kind = "compaction"
 	}
-	if u := s.requests.used; u != nil {
+	if u := r.used; u != nil {
 		row.Usage, row.Reasoning, row.Estimated = u.Request, u.Reasoning, u.Estimated
 	}
 	s.later(func(ctx context.Context) {
