@@ -1,7 +1,7 @@
 # Run make without a target for the list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help check fmt format vet lint build test race fuzz golden bench deploy-check clean
+.PHONY: help check fmt format vet lint build test race chaos fuzz golden bench deploy-check clean
 
 LINT := bin/golangci-lint
 PKGS := ./...

@@ -253,6 +253,7 @@ func (s *storm) check(task *stormTask) {
 	s.effects(sid, done, whole)
 	s.requests(task, lines)
 	s.same(task, missing)
+	s.booked(sid, lines)
 	s.wait(func() bool {
 		st, err := s.client.Status(s.t.Context(), sid)
 		return err == nil && st.State == protocol.StateIdle

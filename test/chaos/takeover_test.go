@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,6 +94,27 @@ func (c takeover) run(t *testing.T) {
 	require.Equal(t, c.requests, r.brain.requests(f.request.Prompt), "requests")
 	f.count(c.effects)
 	f.idle()
+	f.booked(f.sid, lines)
+}
+
+// booked waits until the ledger has a row for each request of the trace.
+func (r *rig) booked(sid protocol.ID, lines []string) {
+	r.t.Helper()
+	want := map[string]bool{}
+	for n := range count(lines, "request_begin") {
+		want[strconv.Itoa(n+1)] = true
+	}
+	rows := map[string]bool{}
+	r.wait(func() bool {
+		for row, err := range r.client.Usage(r.t.Context()) {
+			require.NoError(r.t, err)
+			if row.Session == sid {
+				rows[row.Request] = true
+			}
+		}
+		return len(rows) >= len(want)
+	}, func() string { return fmt.Sprint("only these requests are booked: ", rows) })
+	require.Equal(r.t, want, rows)
 }
 
 // ask sends the request to the owner, which may die of it.
