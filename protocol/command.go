@@ -213,7 +213,18 @@ type Own struct {
 }
 
 // Encode returns v as compact JSON without HTML escapes, for bodies of this package.
-func Encode(v any) []byte { return mustEncode(v) }
+func Encode(v any) []byte {
+	if l, ok := v.(Live); ok {
+		return l.encode()
+	}
+	return mustEncode(v)
+}
 
-// Unmarshal reads a body of this package; unknown fields are ignored.
-func Unmarshal(b []byte, v any) error { return json.Unmarshal(b, v) }
+// Unmarshal reads a body of this package; unknown fields are ignored. What it reads
+// may refer to b, which must not change afterwards.
+func Unmarshal(b []byte, v any) error {
+	if l, ok := v.(*Live); ok && l.decodePlain(b) {
+		return nil
+	}
+	return json.Unmarshal(b, v)
+}

@@ -98,6 +98,9 @@ type envelope struct {
 }
 
 func (m Message) encode() []byte {
+	if b := m.encodePlain(); b != nil {
+		return b
+	}
 	return mustEncode(envelope{
 		Timestamp: m.Timestamp.UTC().Format(timeLayout),
 		Type:      m.Type(),
@@ -110,6 +113,9 @@ func (m Message) encode() []byte {
 // message keeps a reference to line, which must not change afterwards. Every error wraps ErrMessage.
 func Decode(line []byte) (Message, error) {
 	line = bytes.TrimSpace(line)
+	if m, ok := decodePlain(line); ok {
+		return m, nil
+	}
 	if !utf8.Valid(line) {
 		line = bytes.ToValidUTF8(line, []byte("\ufffd"))
 	}
