@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -44,12 +44,12 @@ the same when it starts, and serves no call when something does not hold.`,
 				return err
 			}
 			report, err := box.Check(cmd.Context())
-			out := cmd.OutOrStdout()
+			cmd.SetOut(os.Stdout)
 			for _, line := range report.Lines {
-				fmt.Fprintln(out, "ok   "+line)
+				cmd.Println("ok   " + line)
 			}
 			if report.Warning != "" {
-				fmt.Fprintln(out, "note "+report.Warning)
+				cmd.Println("note " + report.Warning)
 			}
 			if e := endBackend(box); err == nil {
 				err = e

@@ -38,18 +38,11 @@ func NewClient(start func(socket *os.File) error) *Client { return &Client{start
 // once, and the helper gives the operation up. After Interrupt it is
 // sandbox.ErrClosed.
 func (c *Client) Do(ctx context.Context, op string, args json.RawMessage) (json.RawMessage, error) {
-	conn, err := c.connect(ctx)
+	conn, id, answer, err := c.ask(ctx, op, args)
 	if err != nil {
 		return nil, err
 	}
-	id, answer := c.expect()
-	if answer == nil {
-		return nil, sandbox.ErrClosed
-	}
 	defer c.forget(id)
-	if err := conn.Send(request{ID: id, Op: op, Args: args}); err != nil {
-		return nil, errors.Join(errDied, err)
-	}
 	select {
 	case r, ok := <-answer:
 		switch {
@@ -64,6 +57,40 @@ func (c *Client) Do(ctx context.Context, op string, args json.RawMessage) (json.
 	case <-ctx.Done():
 		_ = conn.Send(request{ID: id, Cancel: true}) // a dead one has nothing to cancel
 		return nil, context.Cause(ctx)
+	}
+}
+
+// ask sends the request, once more to a new helper when the present one is dead and
+// got nothing.
+func (c *Client) ask(ctx context.Context, op string, args json.RawMessage) (*confine.Conn, uint64, chan reply, error) {
+	for again := true; ; again = false {
+		conn, err := c.connect(ctx)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		id, answer := c.expect()
+		if answer == nil {
+			return nil, 0, nil, sandbox.ErrClosed
+		}
+		err = conn.Send(request{ID: id, Op: op, Args: args})
+		if err == nil {
+			return conn, id, answer, nil
+		}
+		c.forget(id)
+		c.drop(conn)
+		if !again {
+			return nil, 0, nil, errors.Join(errDied, err)
+		}
+	}
+}
+
+// drop forgets a connection that is broken.
+func (c *Client) drop(conn *confine.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == conn {
+		c.conn = nil
+		c.fail()
 	}
 }
 
@@ -130,14 +157,12 @@ func (c *Client) read(conn *confine.Conn) {
 	for {
 		var r reply
 		_, err := conn.Recv(&r)
-		c.mu.Lock()
 		if err != nil {
+			c.drop(conn)
 			_ = conn.Close()
-			c.conn = nil
-			c.fail()
-			c.mu.Unlock()
 			return
 		}
+		c.mu.Lock()
 		if answer, ok := c.waiting[r.ID]; ok {
 			answer <- r
 			delete(c.waiting, r.ID)

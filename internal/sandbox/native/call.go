@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -138,7 +139,7 @@ func (c *call) sendSpec(probe bool) error {
 	c.began = time.Now()
 	err = c.conn.Send(initSpec{
 		Argv: c.spec.Argv, Env: env, Dir: c.spec.Dir, PTY: c.spec.PTY, Limits: limits, Probe: probe,
-	}, descriptors(append(c.child[:len(c.child):len(c.child)], groups...))...)
+	}, descriptors(slices.Concat(c.child, groups))...)
 	c.closeChild()
 	return err
 }

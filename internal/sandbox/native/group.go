@@ -2,6 +2,7 @@ package native
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,25 +30,32 @@ type hierarchy struct {
 	own map[string]string // directory by controller
 }
 
-// groupPrefix begins the name of a worker's directory; process id and start follow.
+// groupPrefix begins the name of a worker's directory; process id, its
+// start and a word of chance follow.
 const groupPrefix = "rookery-"
+
+// groupName makes a name for a backend's groups, of which a process may have several.
+func groupName() string {
+	return groupPrefix + strconv.Itoa(os.Getpid()) + "-" + startOf(os.Getpid()) + "-" + strings.ToLower(rand.Text()[:8])
+}
 
 // needed are the controllers without which limits are not enforced; without cpu
 // there is only no share of the processors.
 func needed() []string { return []string{"memory", "pids"} }
 
 // findGroups looks for control groups that this process may make, removes what
-// dead workers left there, and makes the worker's own. root is where the host's
+// dead workers left there, and makes one of that name. root is where the host's
 // files are.
-func findGroups(root string) (*hierarchy, error) {
+func findGroups(root, name string) (*hierarchy, error) {
 	places, v2, err := groupPlaces(root)
 	if err != nil {
 		return nil, err
 	}
 	h := &hierarchy{v2: v2, own: map[string]string{}}
-	name := groupPrefix + strconv.Itoa(os.Getpid()) + "-" + startOf(os.Getpid())
-	for controller, base := range places {
+	for _, base := range h.dirs(places) {
 		sweep(base)
+	}
+	for controller, base := range places {
 		h.own[controller] = filepath.Join(base, name)
 		if err := os.Mkdir(h.own[controller], 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, errors.Join(err, h.close())
@@ -99,7 +107,7 @@ func groupPlaces(root string) (places map[string]string, v2 bool, err error) {
 		}
 		switch b[0] {
 		case "cgroup":
-			for _, c := range strings.Split(b[2], ",") {
+			for c := range strings.SplitSeq(b[2], ",") {
 				if c == "cpu" || slices.Contains(needed(), c) {
 					places[c] = place(root, f[3], f[4], pathOf(string(self), c))
 				}
@@ -163,7 +171,7 @@ func onlyUs(dir string) bool {
 	if err != nil {
 		return false
 	}
-	for _, p := range strings.Fields(string(procs)) {
+	for p := range strings.FieldsSeq(string(procs)) {
 		if p != strconv.Itoa(os.Getpid()) {
 			return false
 		}
@@ -217,9 +225,11 @@ func sweep(base string) {
 	entries, _ := os.ReadDir(base)
 	for _, e := range entries {
 		rest, ours := strings.CutPrefix(e.Name(), groupPrefix)
-		pid, start, ok := strings.Cut(rest, "-")
-		n, err := strconv.Atoi(pid)
-		if !ours || !ok || err != nil || startOf(n) == start {
+		f := strings.Split(rest, "-")
+		if !ours || len(f) != 3 {
+			continue
+		}
+		if pid, err := strconv.Atoi(f[0]); err != nil || startOf(pid) == f[1] {
 			continue
 		}
 		_ = removeGroup(filepath.Join(base, e.Name())) // what stays is found by the next worker
@@ -240,7 +250,7 @@ func removeGroup(dir string) error {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if time.Now().After(end) {
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 			return fmt.Errorf("remove control group %s: %w", dir, err)
 		}
 		killGroup(dir)
@@ -253,7 +263,7 @@ func killGroup(dir string) {
 		return
 	}
 	procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	for _, p := range strings.Fields(string(procs)) {
+	for p := range strings.FieldsSeq(string(procs)) {
 		if pid, err := strconv.Atoi(p); err == nil && pid > 1 {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
@@ -306,7 +316,7 @@ func (h *hierarchy) make(in map[string]string, name string) (*group, error) {
 		g.dirs[controller] = filepath.Join(dir, name)
 	}
 	for _, d := range h.dirs(g.dirs) {
-		if err := os.Mkdir(d, 0o755); err != nil {
+		if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // an old one is as good
 			return nil, errors.Join(fmt.Errorf("make a control group: %w", err), g.remove())
 		}
 	}

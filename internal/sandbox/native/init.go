@@ -44,7 +44,6 @@ type initReply struct {
 // An initProcess is the first process of a call's namespaces.
 type initProcess struct {
 	spec     initSpec
-	files    []*os.File
 	terminal *os.File // the worker's end
 	stdio    [3]*os.File
 	path     string

@@ -73,7 +73,7 @@ func (n *Native) Close() error {
 		s.close()
 	}
 	if g != nil {
-		g.close()
+		return g.close()
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (n *Native) parts() (*spawnerConn, *hierarchy, error) {
 		return nil, nil, errors.New("the sandbox backend is closed")
 	}
 	if n.groups == nil {
-		g, err := findGroups("/")
+		g, err := findGroups("/", groupName())
 		if err != nil && !n.o.SoftLimits {
 			return nil, nil, explainGroups(err)
 		}

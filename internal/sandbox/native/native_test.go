@@ -21,6 +21,9 @@ var shared = native.New(sandboxtest.Ops(), native.Options{SoftLimits: soft})
 func TestMain(m *testing.M) {
 	sandboxtest.Main()
 	native.Main(sandboxtest.Ops())
+	if dir := os.Getenv(workerDir); dir != "" {
+		os.Exit(beWorker(dir))
+	}
 	code := m.Run()
 	if err := shared.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

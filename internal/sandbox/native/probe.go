@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,7 +151,10 @@ func probePort() string { return dial("tcp", "127.0.0.1:"+os.Getenv(envCanaryPor
 func probeSocket() string { return dial("unix", os.Getenv(envCanarySocket)) }
 
 func dial(network, address string) string {
-	c, err := net.DialTimeout(network, address, time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return ""
 	}

@@ -22,13 +22,11 @@ type step struct {
 }
 
 func failed(stage string, err error) *stageError {
-	var inner *stageError
-	if errors.As(err, &inner) {
+	if inner, ok := errors.AsType[*stageError](err); ok {
 		return inner
 	}
 	e := &stageError{Stage: stage, Text: err.Error()}
-	var no unix.Errno
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[unix.Errno](err); ok {
 		e.Errno = int(no)
 	}
 	return e

@@ -176,7 +176,7 @@ func (v *view) host(path string, set uint64) error {
 func (v *view) at(path string) string { return filepath.Join(v.root, path) }
 
 func (v *view) build() error {
-	for _, step := range []func() error{v.newRoot, v.files, v.dev, v.attach, v.memory, v.proc, v.pivot} {
+	for _, step := range []func() error{v.newRoot, v.files, v.dev, v.memory, v.attach, v.proc, v.pivot} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (v *view) attach() error {
 			return fmt.Errorf("attach %s: %w", m.at, err)
 		}
 	}
-	return nil
+	return seal(v.at("/dev"), unix.MS_NOSUID|unix.MS_NOEXEC)
 }
 
 // memory mounts what the session may write besides its workspace and scratch.
@@ -273,7 +273,6 @@ func (v *view) memory() error {
 		mount("tmpfs", v.at("/dev/shm"), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=64m,nr_inodes=10k"),
 		mount("tmpfs", v.at(tmpDir), unix.MS_NOSUID|unix.MS_NODEV, home),
 		mount("tmpfs", v.at(homeDir), unix.MS_NOSUID|unix.MS_NODEV, home),
-		seal(v.at("/dev"), unix.MS_NOSUID|unix.MS_NOEXEC),
 	)
 }
 

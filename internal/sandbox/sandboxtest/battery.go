@@ -136,7 +136,7 @@ func surroundings(t *testing.T) *around {
 // the way.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rookery-around-")
+	dir, err := os.MkdirTemp("", "rookery-around-") //nolint:usetesting // t.TempDir is under directories that only root enters
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o777))
@@ -231,11 +231,11 @@ func setID(dir string) verdict {
 	v := verdict{Group: "seen by the host", Name: "set-id files of root in the workspace"}
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // the rest still counts
 		}
 		info, err := e.Info()
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // it is gone
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if ok && !info.IsDir() && (st.Uid == 0 && info.Mode()&os.ModeSetuid != 0 || st.Gid == 0 && info.Mode()&os.ModeSetgid != 0) {
@@ -249,8 +249,10 @@ func setID(dir string) verdict {
 // openSession opens a session whose workspace holds this test binary.
 func openSession(t *testing.T, b sandbox.Backend, id, dir string) *bench {
 	t.Helper()
-	spec := sandbox.SessionSpec{ID: id, Workspace: filepath.Join(dir, id, "w"), Scratch: filepath.Join(dir, id+"-scratch", "s"),
-		Env: []string{"PATH=" + sandbox.DefaultPath + ":/usr/local/go/bin"}}
+	spec := sandbox.SessionSpec{
+		ID: id, Workspace: filepath.Join(dir, id, "w"), Scratch: filepath.Join(dir, id+"-scratch", "s"),
+		Env: []string{"PATH=" + sandbox.DefaultPath + ":/usr/local/go/bin"},
+	}
 	require.NoError(t, os.MkdirAll(spec.Workspace, 0o755))
 	require.NoError(t, os.MkdirAll(spec.Scratch, 0o755))
 	s, err := b.Open(t.Context(), spec)

@@ -113,11 +113,11 @@ func linkProbes() []probe {
 func deviceProbes() []probe {
 	list := each("device %s", func(_ host, path string) string {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-		switch {
-		case err == nil:
+		switch err {
+		case nil:
 			_ = unix.Close(fd)
 			return "opened"
-		case err == unix.ENOENT, err == unix.ENOTDIR, err == unix.EACCES, err == unix.EPERM:
+		case unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EPERM:
 			return ""
 		}
 		return "the device answered: " + err.Error()

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"unsafe"
 
@@ -96,9 +97,7 @@ func callProbes() []probe {
 		"set_mempolicy": unix.SYS_SET_MEMPOLICY, "lsm_set_self_attr": unix.SYS_LSM_SET_SELF_ATTR, "memfd_secret": unix.SYS_MEMFD_SECRET,
 		"statmount": unix.SYS_STATMOUNT, "listmount": unix.SYS_LISTMOUNT, "listns": unix.SYS_LISTNS,
 	}
-	for name, nr := range legacyCalls() {
-		calls[name] = nr
-	}
+	maps.Copy(calls, legacyCalls())
 	var list []probe
 	for name, nr := range calls {
 		list = append(list, probe{name, func(host) string { return refused(nr, bad, bad, bad, bad, bad, bad) }})

@@ -124,7 +124,7 @@ func Work(t *testing.T, b sandbox.Backend, known ...string) {
 }
 
 func (b *bench) missing(programs string) string {
-	for _, p := range strings.Fields(programs) {
+	for p := range strings.FieldsSeq(programs) {
 		if _, r := b.run(sandbox.CallSpec{Argv: []string{"sh", "-c", "command -v " + p}, Merge: true}); r.Exit != 0 {
 			return p
 		}
