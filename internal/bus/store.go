@@ -189,19 +189,22 @@ const toEnd = math.MaxUint64
 
 // scan yields the messages of a stream under filter from a sequence on, in order,
 // up to and including the sequence to, which must be of one of them, or toEnd. It
-// needs no consumer. A cut connection only delays it; a replica that has not got
-// to yet is waited for.
+// needs no consumer, and asks for the next messages while those before are used. A
+// cut connection only delays it; a replica that has not got to yet is waited for.
 func (b *Bus) scan(ctx context.Context, stream, filter string, from, to uint64) iter.Seq2[*nats.Msg, error] {
 	return func(yield func(*nats.Msg, error) bool) {
+		r := reader{bus: b, stream: stream, filter: filter}
+		defer r.close()
 		for from <= to {
-			ms, left, err := b.batch(ctx, stream, filter, from)
-			for _, m := range ms {
+			got := r.next(ctx, from)
+			for _, m := range got.ms {
 				seq := number(m, hdrSequence)
 				if from = seq + 1; seq > to || !yield(m, nil) {
 					return
 				}
 			}
-			if from > to || err == nil && left > 0 {
+			err := got.err
+			if from > to || err == nil && got.left > 0 {
 				continue
 			}
 			if err == nil && to != toEnd {
@@ -215,6 +218,59 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, from, to uint64) 
 				return
 			}
 		}
+	}
+}
+
+// A reader reads batches, one ahead.
+type reader struct {
+	bus            *Bus
+	stream, filter string
+
+	ahead  chan batch // capacity 1; nil when no batch is being read
+	from   uint64     // where it begins
+	cancel context.CancelFunc
+}
+
+// A batch is what one request brought: messages, how many are left after them, and
+// what cut it short.
+type batch struct {
+	ms   []*nats.Msg
+	left uint64
+	err  error
+}
+
+// next returns the batch from a sequence on, and begins with the one behind it.
+func (r *reader) next(ctx context.Context, from uint64) batch {
+	if r.ahead == nil || r.from != from {
+		r.close()
+		r.begin(ctx, from)
+	}
+	got := <-r.ahead
+	r.cancel()
+	r.ahead = nil
+	if n := len(got.ms); got.err == nil && got.left > 0 && n > 0 {
+		r.begin(ctx, number(got.ms[n-1], hdrSequence)+1)
+	}
+	return got
+}
+
+func (r *reader) begin(ctx context.Context, from uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	ahead := make(chan batch, 1)
+	r.ahead, r.from, r.cancel = ahead, from, cancel
+	go func() { // next or close waits for it
+		var got batch
+		got.ms, got.left, got.err = r.bus.batch(ctx, r.stream, r.filter, from)
+		ahead <- got
+	}()
+}
+
+// close waits for what is being read.
+func (r *reader) close() {
+	if r.ahead != nil {
+		r.cancel()
+		<-r.ahead
+		r.ahead = nil
 	}
 }
 
