@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"rookery/internal/bus"
 	"rookery/protocol"
 )
 
@@ -24,38 +25,44 @@ type holding struct {
 	lost protocol.ID
 }
 
-// errGone is a worker's answer that a workspace it made is not there any more.
-var errGone = errors.New("workspace is gone")
+var (
+	// errGone is a worker's answer that a workspace it made is not there any more.
+	errGone = errors.New("workspace is gone")
+	// errAway reports that the worker which made a workspace is not there.
+	errAway = errors.New("is not there")
+)
 
 // hold makes sure that a living worker holds the session's workspace: the one it is
 // assigned to, or for a named directory another one of the same host. A workspace
 // that a worker made is there or nowhere: when that worker stays away, or its
 // directory is gone, another worker makes a new one.
 func (f *fleet) hold(ctx context.Context, sid protocol.ID, st agentState, want protocol.WorkspaceRef) (holding, error) {
-	workers, err := f.living(ctx)
-	if err != nil {
-		return holding{}, err
-	}
-	h, err := f.offer(ctx, sid, st, want, workers)
-	if err == nil || !want.Made {
+	h, err := f.offer(ctx, sid, st, want)
+	if !want.Made {
 		return h, err
 	}
-	if !errors.Is(err, errGone) {
-		if workers, err = f.await(ctx, want.Worker); err != nil {
-			return holding{}, err
+	for end := f.patience(want.Worker); away(err) && time.Now().Before(end); { // it may just be starting again
+		if !sleep(ctx, min(500*time.Millisecond, time.Until(end))) {
+			return h, context.Cause(ctx)
 		}
-		h, err = f.offer(ctx, sid, st, want, workers)
-		if err == nil || f.there(workers, want.Worker) && !errors.Is(err, errGone) {
-			return h, err
-		}
+		h, err = f.offer(ctx, sid, st, want)
 	}
-	h, err = f.offer(ctx, sid, st, protocol.WorkspaceRef{Epoch: want.Epoch}, workers)
+	if !away(err) && !errors.Is(err, errGone) {
+		return h, err
+	}
+	h, err = f.offer(ctx, sid, st, protocol.WorkspaceRef{Epoch: want.Epoch})
 	h.lost = want.Worker
 	return h, err
 }
 
+func away(err error) bool { return errors.Is(err, errAway) || errors.Is(err, bus.ErrGone) }
+
 // offer asks the candidates, best first, until one holds the workspace.
-func (f *fleet) offer(ctx context.Context, sid protocol.ID, st agentState, want protocol.WorkspaceRef, workers []protocol.WorkerInfo) (holding, error) {
+func (f *fleet) offer(ctx context.Context, sid protocol.ID, st agentState, want protocol.WorkspaceRef) (holding, error) {
+	workers, err := f.living(ctx)
+	if err != nil {
+		return holding{}, err
+	}
 	candidates := f.candidates(sid, workers, st, want)
 	if len(candidates) == 0 {
 		return holding{}, noWorker(workers, st, want)
@@ -82,20 +89,6 @@ func (f *fleet) offer(ctx context.Context, sid protocol.ID, st agentState, want 
 	return holding{}, errors.Join(refusals...)
 }
 
-// await waits for a worker that may just be starting again, and returns who lives
-// then.
-func (f *fleet) await(ctx context.Context, wid protocol.ID) ([]protocol.WorkerInfo, error) {
-	for end := f.patience(wid); ; {
-		workers, err := f.living(ctx)
-		if err != nil || f.there(workers, wid) || !time.Now().Before(end) {
-			return workers, err
-		}
-		if !sleep(ctx, min(500*time.Millisecond, time.Until(end))) {
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 // patience is when a worker counts as gone: so long after it was last heard, or
 // after this process began to listen.
 func (f *fleet) patience(wid protocol.ID) time.Time {
@@ -106,13 +99,6 @@ func (f *fleet) patience(wid protocol.ID) time.Time {
 		heard = f.since
 	}
 	return heard.Add(f.replaceAfter)
-}
-
-// there reports a worker that lives and takes calls.
-func (f *fleet) there(workers []protocol.WorkerInfo, wid protocol.ID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.ContainsFunc(workers, func(w protocol.WorkerInfo) bool { return w.Worker == wid && !f.draining(w) })
 }
 
 // draining reports a worker that said so; the caller holds mu.
@@ -168,6 +154,8 @@ func eligible(w protocol.WorkerInfo, st agentState, want protocol.WorkspaceRef) 
 		return false
 	case !w.Private && !slices.Contains(w.Pools, protocol.ID(st.Pool)):
 		return false
+	case !slices.ContainsFunc(w.Tools, func(t protocol.Tool) bool { return t.Workspace }):
+		return false // it has no workspaces
 	}
 	return labelled(w, st.Labels)
 }
@@ -226,10 +214,10 @@ func weight(sid protocol.ID, w protocol.WorkerInfo) uint64 {
 
 func noWorker(workers []protocol.WorkerInfo, st agentState, want protocol.WorkspaceRef) error {
 	switch {
+	case want.Made:
+		return fmt.Errorf("worker %s, which made the workspace %s, %w", want.Worker, want.Path, errAway)
 	case st.Worker != "":
 		return fmt.Errorf("worker %s is not there", st.Worker)
-	case want.Made:
-		return fmt.Errorf("worker %s, which made the workspace %s, is not there", want.Worker, want.Path)
 	case want.Worker != "" && want.Path != "":
 		return fmt.Errorf("no living worker on host %s can hold %s (it was with %s): start one there that allows it", want.Host, want.Path, want.Worker)
 	}
