@@ -153,6 +153,9 @@ func (x *examination) broker(ctx context.Context) {
 	x.line("%d orchestrators, %d workers, %d sessions, %d of them running", len(f.Orchestrators), len(f.Workers), f.Sessions, len(f.Running))
 	for _, w := range f.Workers {
 		x.line("worker %s on %s: sandbox %s, %d slots, %d tools, version %s", w.Worker, w.Host, w.Sandbox, w.Slots, len(w.Tools), w.Version)
+		if w.Refused != "" {
+			x.check("worker "+string(w.Worker), errors.New(w.Refused))
+		}
 	}
 	if host.Configured(x.cfg) && len(f.Orchestrators) == 0 {
 		x.check("orchestrator", client.ErrNoOrchestrator)

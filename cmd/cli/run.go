@@ -22,6 +22,8 @@ type runFlags struct {
 	plain     bool
 	quiet     bool
 	images    []string
+	pool      string
+	labels    map[string]string
 	settings  map[string]*string // by key of the configuration
 }
 
@@ -54,6 +56,8 @@ could be asked, 5 no broker or orchestrator, 6 model or key missing, 124 timeout
 	fs.BoolVar(&f.plain, "plain", false, "write the notation of the scenarios")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "write only what the assistant says")
 	fs.StringArrayVar(&f.images, "image", nil, "send an image `file` with the prompt (repeatable)")
+	fs.StringVar(&f.pool, "pool", "", "with a broker: `name` of the pool of workers that a new session is given to")
+	fs.StringToStringVar(&f.labels, "label", nil, "with a broker: `key=value` that the worker of a new session must have (repeatable)")
 	f.settings = map[string]*string{}
 	setting := func(key, short, usage string) {
 		f.settings[key] = fs.StringP(flagName(key), short, "", usage)

@@ -43,6 +43,9 @@ func (r *runner) configure(settings map[string]string) error {
 	if err := r.findDir(); err != nil {
 		return err
 	}
+	if r.own && (r.flags.pool != "" || len(r.flags.labels) > 0) {
+		return usagef("--pool and --label choose among a broker's workers; this run brings its own")
+	}
 	if r.own {
 		if r.cfg, err = r.load(r.dir, settings); err != nil {
 			return err
@@ -55,6 +58,7 @@ func (r *runner) configure(settings map[string]string) error {
 	}
 	r.request.New.Model = r.cfg.Model
 	r.request.New.Workspace = r.dir
+	r.request.New.Pool, r.request.New.Labels = r.flags.pool, r.flags.labels
 	r.request.New.Tools = r.cfg.Agent.Tools.Enabled
 	r.taskOptions()
 	return nil
@@ -130,7 +134,26 @@ func (r *runner) do(ctx context.Context) error {
 			w.lines = lines
 		}
 	}
-	return w.run(&client.WatchOptions{NoPartials: r.flags.noPartial && (r.flags.json || r.flags.plain)})
+	err = w.run(&client.WatchOptions{NoPartials: r.flags.noPartial && (r.flags.json || r.flags.plain)})
+	r.background(ctx, task.Session)
+	return err
+}
+
+// background tells what the session's tools left running.
+func (r *runner) background(ctx context.Context, sid protocol.ID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	st, err := r.client.Status(ctx, sid)
+	if err != nil {
+		return
+	}
+	fate := "it ends with its session"
+	if r.own {
+		fate = "it ends with this run"
+	}
+	for _, b := range st.Background {
+		r.notice("still running in the background, %s: %s", fate, visibleLine(backgroundLine(b)))
+	}
 }
 
 // start makes the task exist.

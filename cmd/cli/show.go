@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,9 @@ type summary struct {
 	Tasks    []taskSummary      `json:"tasks"`
 	Open     []string           `json:"open,omitempty"` // calls without an output
 	Pending  []protocol.Pending `json:"pending,omitempty"`
-	calls    map[string]string  // open calls: id to name
+	// Background lists commands that go on after their calls.
+	Background []protocol.Background `json:"background,omitempty"`
+	calls      map[string]string     // open calls: id to name
 }
 
 // A taskSummary is one task on a line.
@@ -122,9 +125,9 @@ func (l *link) summary(ctx context.Context, sid protocol.ID) (*summary, error) {
 		for id, name := range s.calls {
 			s.Open = append(s.Open, id+" "+name)
 		}
-		if st, err := l.Status(ctx, sid); err == nil {
-			s.Pending = st.Pending
-		}
+	}
+	if st, err := l.Status(ctx, sid); err == nil {
+		s.Pending, s.Background = st.Pending, st.Background
 	}
 	return s, nil
 }
@@ -164,10 +167,17 @@ func (l *link) show(ctx context.Context, sid protocol.ID, asJSON bool) error {
 	for _, c := range s.Open {
 		row("open call", c)
 	}
+	for _, b := range s.Background {
+		row("background", backgroundLine(b))
+	}
 	for _, p := range s.Pending {
 		row("undecided", p.ToolCallID+" "+callLine(p.Name, p.Arguments))
 	}
 	return table.Flush()
+}
+
+func backgroundLine(b protocol.Background) string {
+	return fmt.Sprintf("command %s, for %s: %s", b.ID, time.Since(b.Since).Round(time.Second), cut(b.Command, 60))
 }
 
 func usageLine(u protocol.Usage) string {

@@ -59,7 +59,7 @@ Flags win over ROOKERY_* variables, those over the configuration file.`,
 		}
 		return run(cmd.Context(), cfg, newLogger(cfg))
 	}
-	c.AddCommand(checkCommand(load))
+	c.AddCommand(checkCommand(load), drainCommand(load))
 	return c
 }
 
@@ -70,6 +70,7 @@ type options struct {
 	labels       map[string]string
 	slots        int
 	grace        time.Duration
+	tools        string
 	soft         bool
 }
 
@@ -79,6 +80,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.pools, "pool", nil, "`pool` to serve; may be repeated; default default")
 	f.StringToStringVar(&o.labels, "label", nil, "`key=value` that tells something of this worker; may be repeated")
 	f.IntVar(&o.slots, "slots", 0, "how many calls run at once; default twice the processors")
+	f.StringVar(&o.tools, "tools", "", "`file` with tools of one's own")
 	f.DurationVar(&o.grace, "grace", 0, "how long running calls may take at the end; default 30s")
 	f.BoolVar(&o.soft, "soft-limits", false, "accept limits on memory and processes that are watched, not enforced, where there are no control groups")
 }
@@ -93,6 +95,7 @@ func (o *options) lay(f *pflag.FlagSet, cfg *config.Config) {
 		"label": func() { w.Labels = o.labels },
 		"slots": func() { w.Slots = o.slots },
 		"grace": func() { w.Grace = o.grace },
+		"tools": func() { w.ToolsFile = o.tools },
 
 		"soft-limits": func() { w.SoftLimits = o.soft },
 	} {
@@ -116,8 +119,8 @@ func given(f *pflag.FlagSet) map[string]string {
 		"log-level": "log_level", "json-log": "json_log",
 	}
 	flags := map[string]string{}
-	f.Visit(func(f *pflag.Flag) {
-		if key, ok := keys[f.Name]; ok {
+	f.VisitAll(func(f *pflag.Flag) { // Visit does not see what a subcommand parsed
+		if key, ok := keys[f.Name]; ok && f.Changed {
 			flags[key] = f.Value.String()
 		}
 	})
@@ -130,9 +133,9 @@ func workerConfig(cfg *config.Config, log *slog.Logger) (worker.Config, error) {
 	if err != nil {
 		return worker.Config{}, err
 	}
-	tools, err := tool.NewRegistry(tool.Builtin()...)
+	tools, err := tool.Standard(cfg.Worker.ToolsFile)
 	if err != nil {
-		return worker.Config{}, err
+		return worker.Config{}, fmt.Errorf("%w: tools: %w", errUsage, err)
 	}
 	paths := config.FindPaths()
 	c := worker.Config{

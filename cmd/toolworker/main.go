@@ -83,10 +83,7 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 func dial(ctx context.Context, cfg *config.Config, log *slog.Logger) (*bus.Bus, error) {
 	const every = time.Second
 	for attempt := 0; ; attempt++ {
-		b, err := bus.Connect(ctx, bus.Options{
-			Servers: cfg.Server, Creds: cfg.Creds, Context: cfg.Context, Prefix: cfg.Prefix,
-			Name: "rookery toolworker", Logger: log,
-		})
+		b, err := bus.Connect(ctx, busOptions(cfg, log))
 		if !errors.Is(err, bus.ErrUnreachable) {
 			return b, err
 		}
@@ -109,4 +106,11 @@ func newLogger(cfg *config.Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+func busOptions(cfg *config.Config, log *slog.Logger) bus.Options {
+	return bus.Options{
+		Servers: cfg.Server, Creds: cfg.Creds, Context: cfg.Context, Prefix: cfg.Prefix,
+		Name: "rookery toolworker", Logger: log,
+	}
 }

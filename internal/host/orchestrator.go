@@ -8,6 +8,7 @@ import (
 	"rookery/internal/bus"
 	"rookery/internal/config"
 	"rookery/internal/session"
+	"rookery/internal/tool"
 	"rookery/protocol"
 )
 
@@ -23,6 +24,7 @@ func sessionConfig(b *bus.Bus, cfg *config.Config, private bool, ms *models, log
 			p := cfg.Policy(pool, tool)
 			return session.Policy{Permission: p.Permission, Idempotent: p.Idempotent, Timeout: cfg.Tools.Timeouts[tool]}
 		},
+		Builtin: builtin(),
 		Enabled: cfg.Tools.Enabled, ToolTimeout: cfg.Tools.Timeout, MaxOutput: cfg.Tools.MaxOutputLength,
 		ApprovalTimeout: max(0, cfg.Tools.ApprovalTimeout),
 		Pool:            cfg.Pool, Private: private,
@@ -31,6 +33,15 @@ func sessionConfig(b *bus.Bus, cfg *config.Config, private bool, ms *models, log
 		IdleAfter:        cfg.Session.IdleAfter, WriteTimeout: cfg.Session.TraceTimeout,
 		Logger: log,
 	}
+}
+
+// builtin describes the tools whose names are reserved.
+func builtin() []protocol.Tool {
+	var specs []protocol.Tool
+	for _, t := range tool.Builtin() {
+		specs = append(specs, t.Spec())
+	}
+	return specs
 }
 
 // newNode makes an orchestrator's id from its host's name.

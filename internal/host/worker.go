@@ -83,7 +83,7 @@ func (s *Stack) workerConfig(b *bus.Bus, cfg *config.Config, roles Roles, log *s
 	if err != nil {
 		return worker.Config{}, err
 	}
-	tools, err := tool.NewRegistry(tool.Builtin()...)
+	tools, err := tool.Standard(cfg.Worker.ToolsFile)
 	if err != nil {
 		return worker.Config{}, err
 	}
