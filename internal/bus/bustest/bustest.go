@@ -104,6 +104,9 @@ func (s *Server) connect(t testing.TB, o bus.Options) *bus.Bus {
 	return b
 }
 
+// Subscriptions is how many the broker has, its own included.
+func (s *Server) Subscriptions() uint32 { return s.current().Subscriptions() }
+
 // URL is the address of a NewTCP broker.
 func (s *Server) URL() string { return s.current().ClientURL() }
 

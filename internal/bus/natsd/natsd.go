@@ -135,6 +135,9 @@ func (s *Server) InProcessConn() (net.Conn, error) { return s.srv.InProcessConn(
 // Clients is the number of connections.
 func (s *Server) Clients() int { return s.srv.NumClients() }
 
+// Subscriptions is the number of subscriptions, those of the broker itself included.
+func (s *Server) Subscriptions() uint32 { return s.srv.NumSubscriptions() }
+
 // Shutdown ends the server and returns when the store is closed.
 func (s *Server) Shutdown() {
 	s.srv.Shutdown()
