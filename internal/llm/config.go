@@ -98,6 +98,7 @@ type Client struct {
 	http   *http.Client
 	log    *slog.Logger
 	prefix *prefixes
+	tools  toolList
 
 	mu      sync.Mutex
 	refused map[string]bool // features this endpoint does not take

@@ -8,8 +8,10 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 
 	"rookery/internal/engine"
+	"rookery/protocol"
 )
 
 // Features that an endpoint may refuse; see Client.learn.
@@ -78,7 +80,11 @@ func (c *Client) head(req engine.Request) ([]byte, error) {
 		ms = append(ms, member{"stream_options", json.RawMessage(`{"include_usage":true}`)})
 	}
 	if len(req.Tools) > 0 {
-		ms = append(ms, member{"tools", wireTools(req.Tools)})
+		tools, err := c.tools.encode(req.Tools)
+		if err != nil {
+			return nil, err
+		}
+		ms = append(ms, member{"tools", tools})
 		if cfg.ParallelToolCalls != nil {
 			ms = append(ms, member{"parallel_tool_calls", *cfg.ParallelToolCalls})
 		}
@@ -130,14 +136,47 @@ func appendMembers(b []byte, ms []member) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		v, err := encodeJSON(m.value)
-		if err != nil {
-			return nil, fmt.Errorf("%w: encode %s: %w", errBuild, m.key, err)
+		v, ok := m.value.(encoded)
+		if !ok {
+			var err error
+			if v, err = encodeJSON(m.value); err != nil {
+				return nil, fmt.Errorf("%w: encode %s: %w", errBuild, m.key, err)
+			}
 		}
 		b = append(appendString(b, m.key), ':')
 		b = append(b, v...)
 	}
 	return b, nil
+}
+
+// encoded is JSON that is ready to be sent.
+type encoded []byte
+
+// A toolList keeps the encoding of the last tools that were sent, which mostly are
+// those of the next request. It is used only for tools that are equal.
+type toolList struct {
+	mu    sync.Mutex // requests run at once
+	specs []protocol.ToolSpec
+	json  encoded
+}
+
+func (l *toolList) encode(specs []protocol.ToolSpec) (encoded, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.EqualFunc(l.specs, specs, sameTool) {
+		return l.json, nil
+	}
+	b, err := encodeJSON(wireTools(specs))
+	if err != nil {
+		return nil, fmt.Errorf("%w: encode tools: %w", errBuild, err)
+	}
+	l.specs, l.json = slices.Clone(specs), b
+	return b, nil
+}
+
+// sameTool compares tools; equal ones mostly share their texts.
+func sameTool(a, b protocol.ToolSpec) bool {
+	return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Parameters, b.Parameters)
 }
 
 // encodeJSON is json.Marshal without HTML escapes: models read the text.

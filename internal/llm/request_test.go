@@ -168,6 +168,29 @@ func TestRequest_AKeptPrefixIsNotUsedForAnotherHistory(t *testing.T) {
 	require.Contains(t, body(t, c, req), `"content":"other"`)
 }
 
+func TestRequest_KeptToolsAreNotSentForOthers(t *testing.T) {
+	s := llmtest.Start(t)
+	c := newClient(t, s)
+	first := protocol.ToolSpec{Name: "a", Description: "does", Parameters: json.RawMessage(`{"type":"object"}`)}
+	renamed, told, shaped := first, first, first
+	renamed.Name, told.Description, shaped.Parameters = "b", "does not", json.RawMessage(`{"type":"object","properties":{}}`)
+	for _, tools := range [][]protocol.ToolSpec{{first}, {first}, {renamed}, {told}, {shaped}, {first, renamed}, {renamed, first}, {first}} {
+		s.Reply(llmtest.Text("x"))
+		req := ask("hi")
+		req.Tools = tools
+		require.Equal(t, protocol.Completed, stream(t.Context(), t, c, req).Status)
+		var sent struct {
+			Tools []struct{ Function protocol.ToolSpec }
+		}
+		all := s.Requests()
+		require.NoError(t, json.Unmarshal(all[len(all)-1].Body, &sent))
+		require.Len(t, sent.Tools, len(tools))
+		for i := range tools {
+			require.Equal(t, tools[i], sent.Tools[i].Function)
+		}
+	}
+}
+
 func TestNew_JoinsAllFaults(t *testing.T) {
 	_, err := llm.New(llm.Config{BaseURL: "ftp://x", Flags: llm.Flags{
 		MaxTokensField: "tokens", ReplayReasoning: "yes", IDRule: "short", Azure: true,
