@@ -250,7 +250,8 @@ func TestFetch_WaitsThroughARestartAndHoldsNothingItsCallerLeft(t *testing.T) {
 	}
 	wg.Wait()
 	require.Len(t, got, 2)
-	require.NotEqual(t, (<-got).Call.Dispatch, (<-got).Call.Dispatch)
+	one, two := <-got, <-got
+	require.NotEqual(t, one.Call.Dispatch, two.Call.Dispatch)
 }
 
 func TestFetch_WithoutAQueueSaysSo(t *testing.T) {

@@ -91,8 +91,10 @@ func TestSetup_NamesAStreamThatCantServe(t *testing.T) {
 	nc, err := nats.Connect(s.URL())
 	require.NoError(t, err)
 	defer nc.Close()
-	_, err = nc.RequestMsgWithContext(soon(t), &nats.Msg{Subject: "$JS.API.STREAM.CREATE.X2_TRACE",
-		Data: []byte(`{"name":"X2_TRACE","subjects":["x2.trace.>"],"storage":"memory","retention":"limits","num_replicas":1}`)})
+	_, err = nc.RequestMsgWithContext(soon(t), &nats.Msg{
+		Subject: "$JS.API.STREAM.CREATE.X2_TRACE",
+		Data:    []byte(`{"name":"X2_TRACE","subjects":["x2.trace.>"],"storage":"memory","retention":"limits","num_replicas":1}`),
+	})
 	require.NoError(t, err)
 	b := s.Connect(t, bus.Options{Prefix: "x2"})
 	err = b.Setup(t.Context(), bus.StoreOptions{MaxStore: 100 << 20})

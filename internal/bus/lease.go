@@ -42,12 +42,14 @@ func (b *Bus) KeepLease(ctx context.Context, l Lease) error {
 		return err
 	}
 	var mine uint64
-	for wait := leaseEvery; ; {
-		revision, err := b.renew(ctx, l)
-		if err == nil {
-			mine, wait = revision, leaseEvery
-		} else if wait = leaseEvery / 10; ctx.Err() == nil {
+	for {
+		wait := leaseEvery
+		switch revision, err := b.renew(ctx, l); {
+		case err == nil:
+			mine = revision
+		case ctx.Err() == nil:
 			b.log.WarnContext(ctx, "lease not renewed", "lease", l.key(), "err", err)
+			wait = leaseEvery / 10
 		}
 		if pause(ctx, wait) != nil {
 			break
@@ -123,12 +125,11 @@ const leasePoll = 500 * time.Millisecond
 func (b *Bus) WatchLeases(ctx context.Context, f func(l Lease, alive bool)) error {
 	known := map[string]Lease{}
 	for {
-		err := b.pollLeases(ctx, known, f)
-		if ctx.Err() != nil || pause(ctx, leasePoll) != nil {
-			return nil
-		}
-		if err != nil {
+		if err := b.pollLeases(ctx, known, f); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("watch leases: %w", err)
+		}
+		if pause(ctx, leasePoll) != nil {
+			return nil
 		}
 	}
 }

@@ -22,8 +22,8 @@ type link struct {
 	mu      sync.Mutex // the library's goroutine writes, callers read
 	up      bool
 	since   time.Time
-	changed chan struct{} // closed and replaced at each change
-	life    context.Context
+	changed chan struct{}           // closed and replaced at each change
+	life    context.Context         //nolint:containedctx // the extent of one connection
 	end     context.CancelCauseFunc // ends life when the connection breaks
 }
 

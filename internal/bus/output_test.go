@@ -27,11 +27,10 @@ func TestOutput_ShowsWhatIsStoredInOrderAndNothingPrivate(t *testing.T) {
 
 		var frames []bus.Frame
 		var live *protocol.Live
-		lastWasLive := false
 		for live == nil || len(frames) < 3 { // the live comes on another connection
 			ev, err := out.Next(t.Context())
 			require.NoError(t, err)
-			if lastWasLive = ev.Live != nil; lastWasLive {
+			if ev.Live != nil {
 				live = ev.Live
 				continue
 			}

@@ -39,11 +39,8 @@ func (r *refusal) taken() bool {
 }
 
 func refused(err error) *refusal {
-	var r *refusal
-	if errors.As(err, &r) {
-		return r
-	}
-	return nil
+	r, _ := errors.AsType[*refusal](err)
+	return r
 }
 
 // An ack tells where a message is stored.

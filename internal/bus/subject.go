@@ -43,11 +43,11 @@ func (p names) at(oid, sid protocol.ID, verb string) string {
 
 // orch is rk.orch.<service> or rk.orch.<service>.<id>.
 func (p names) orch(service string, id ...protocol.ID) string {
-	s := p.join("orch", service)
+	tokens := []string{"orch", service}
 	for _, i := range id {
-		s += "." + string(i)
+		tokens = append(tokens, string(i))
 	}
-	return s
+	return p.join(tokens...)
 }
 
 func (p names) call(d Destination, sid protocol.ID, dispatch string) string {

@@ -16,14 +16,12 @@ import (
 
 // The server's access time service is one goroutine for the whole binary. Held
 // from the beginning it belongs to no bubble.
-//
-//nolint:gochecknoglobals // as said
 var _ = func() bool { ats.Register(); return true }()
 
 // Start runs a broker for this test and returns a bus with everything set up.
-func Start(t testing.TB) *bus.Bus {
-	t.Helper()
-	return NewServer(t).Bus(t)
+func Start(tb testing.TB) *bus.Bus {
+	tb.Helper()
+	return NewServer(tb).Bus(tb)
 }
 
 // A Server is a broker of one test.
@@ -37,34 +35,34 @@ type Server struct {
 }
 
 // NewServer runs a broker without sockets on an empty store and sets it up.
-func NewServer(t testing.TB) *Server {
-	t.Helper()
-	return newServer(t, natsd.Options{})
+func NewServer(tb testing.TB) *Server {
+	tb.Helper()
+	return newServer(tb, natsd.Options{})
 }
 
 // NewTCP runs a broker that also listens on a free port of the loopback. Not for
 // bubbles.
-func NewTCP(t testing.TB) *Server {
-	t.Helper()
-	return newServer(t, natsd.Options{Port: -1})
+func NewTCP(tb testing.TB) *Server {
+	tb.Helper()
+	return newServer(tb, natsd.Options{Port: -1})
 }
 
-func newServer(t testing.TB, o natsd.Options) *Server {
-	t.Helper()
-	o.StoreDir, o.MaxStore = t.TempDir(), 1<<30
+func newServer(tb testing.TB, o natsd.Options) *Server {
+	tb.Helper()
+	o.StoreDir, o.MaxStore = tb.TempDir(), 1<<30
 	s := &Server{opts: o, dialers: map[*bus.Bus]*dialer{}}
-	s.start(t)
-	t.Cleanup(func() { s.current().Shutdown() })
-	b := s.connect(t, bus.Options{})
+	s.start(tb)
+	tb.Cleanup(func() { s.current().Shutdown() })
+	b := s.connect(tb, bus.Options{})
 	defer b.Close()
-	require.NoError(t, b.Setup(t.Context(), bus.StoreOptions{MaxStore: o.MaxStore}))
+	require.NoError(tb, b.Setup(tb.Context(), bus.StoreOptions{MaxStore: o.MaxStore}))
 	return s
 }
 
-func (s *Server) start(t testing.TB) {
-	t.Helper()
+func (s *Server) start(tb testing.TB) {
+	tb.Helper()
 	srv, err := natsd.Start(s.opts)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.srv = srv
@@ -77,27 +75,27 @@ func (s *Server) current() *natsd.Server {
 }
 
 // Bus connects another bus to the broker; it is closed with the test.
-func (s *Server) Bus(t testing.TB) *bus.Bus {
-	t.Helper()
-	return s.Connect(t, bus.Options{})
+func (s *Server) Bus(tb testing.TB) *bus.Bus {
+	tb.Helper()
+	return s.Connect(tb, bus.Options{})
 }
 
 // Connect is Bus with options of the test's own.
-func (s *Server) Connect(t testing.TB, o bus.Options) *bus.Bus {
-	t.Helper()
-	b := s.connect(t, o)
-	t.Cleanup(b.Close)
+func (s *Server) Connect(tb testing.TB, o bus.Options) *bus.Bus {
+	tb.Helper()
+	b := s.connect(tb, o)
+	tb.Cleanup(b.Close)
 	return b
 }
 
-func (s *Server) connect(t testing.TB, o bus.Options) *bus.Bus {
-	t.Helper()
+func (s *Server) connect(tb testing.TB, o bus.Options) *bus.Bus {
+	tb.Helper()
 	d := &dialer{Server: s}
 	if o.InProcess == nil && o.Servers == nil && o.Resolve == nil {
 		o.InProcess = d
 	}
-	b, err := bus.Connect(t.Context(), o)
-	require.NoError(t, err)
+	b, err := bus.Connect(tb.Context(), o)
+	require.NoError(tb, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dialers[b] = d
@@ -181,10 +179,10 @@ func (s *Server) connsOf(b *bus.Bus) []*conn {
 func (s *Server) Stop() { s.current().Shutdown() }
 
 // Restart ends the broker and starts another one on the same store.
-func (s *Server) Restart(t testing.TB) {
-	t.Helper()
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
 	s.Stop()
-	s.start(t)
+	s.start(tb)
 }
 
 // A conn can lose what it reads.

@@ -13,7 +13,7 @@ type logger struct {
 
 func (l *logger) put(level slog.Level, format string, v []any) {
 	if l.log != nil {
-		l.log.Log(nil, level, "broker", "text", fmt.Sprintf(format, v...)) //nolint:staticcheck,sloglint // the server has no context
+		l.log.Log(nil, level, "broker", "text", fmt.Sprintf(format, v...)) //nolint:staticcheck // the server has no context
 	}
 }
 
