@@ -2,6 +2,7 @@ package tool_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -39,7 +40,10 @@ func TestExec_BadBytes(t *testing.T) {
 	b := setup(t)
 	require.Equal(t, "a\ufffdb\ufffd\u20ac\ufffd", b.ok("exec_command", object{"cmd": `printf 'a\377b\000\342\202'; sleep 0.05; printf '\254\342\202'`}))
 	require.Contains(t, b.fails("exec_command", object{"cmd": "echo \x00"}), "NUL byte")
-	require.Contains(t, b.fails("exec_command", object{"cmd": strings.Repeat("#", 200_000)}), "write it to a file first")
+	for _, n := range []int{128 << 10, 1 << 20} {
+		require.Contains(t, b.fails("exec_command", object{"cmd": strings.Repeat("#", n)}), "at most 131071 are possible: write it to a file first")
+	}
+	require.Equal(t, "[no output]", b.ok("exec_command", object{"cmd": strings.Repeat("#", 128<<10-1)}))
 }
 
 func TestExec_TimeoutKillsAndKeepsOutput(t *testing.T) { // L053
@@ -86,6 +90,35 @@ func TestExec_FullOutputIsInAFile(t *testing.T) { // L054
 	require.Contains(t, b.ok("read_file", object{"path": path, "offset": 99_999}), "100000")
 }
 
+// A walled session sees its directories elsewhere than the host does.
+type walled struct {
+	sandbox.Session
+	view *sandbox.View
+}
+
+func (w walled) Do(ctx context.Context, op string, args json.RawMessage) (json.RawMessage, error) {
+	return tool.Ops().Run(ctx, w.view, op, args)
+}
+
+func (w walled) Paths() sandbox.Paths {
+	return sandbox.Paths{Workspace: w.view.Workspace.Path, Scratch: w.view.Scratch.Path}
+}
+
+func TestExec_FullOutputIsNamedAsTheSessionSeesIt(t *testing.T) {
+	b := setup(t)
+	work, err := os.OpenRoot(b.dir)
+	require.NoError(t, err)
+	scratch, err := os.OpenRoot(b.scratch)
+	require.NoError(t, err)
+	view := &sandbox.View{Workspace: sandbox.Tree{Path: "/workspace", Root: work}, Scratch: sandbox.Tree{Path: "/tmp/session", Root: scratch}}
+	t.Cleanup(func() { require.NoError(t, view.Close()) })
+	b.session = tool.NewSession(walled{b.session.Session, view}, sandbox.Limits{})
+	call := b.call("exec_command", object{"cmd": "seq 9999"})
+	call.MaxOutput = 50
+	require.Contains(t, b.run(call).Output, "[full output: /tmp/session/output/1-0-1.txt]")
+	require.Contains(t, b.ok("read_file", object{"path": "/tmp/session/output/1-0-1.txt", "offset": 9999}), "9999\n")
+}
+
 func TestExec_BytesThatAreNoTextLeaveNoFile(t *testing.T) {
 	b := setup(t)
 	res := b.run(b.call("exec_command", object{"cmd": `head -c 3000000 /dev/zero | tr '\0' '\377'`}))
@@ -114,9 +147,9 @@ func TestExec_MemoryIsFlat(t *testing.T) {
 	defer func() { require.NoError(t, session.Close()) }()
 	b := setup(t)
 	peak := peakHeap(t)
-	res := b.tools.Execute(t.Context(), session, b.call("exec_command", object{"cmd": "head -c 50000000 /dev/zero"}), func(string) {})
+	res := b.tools.Execute(t.Context(), session, b.call("exec_command", object{"cmd": "head -c 1000000000 /dev/zero"}), func(string) {})
 	require.Less(t, peak(), uint64(32<<20))
-	require.Contains(t, res.Output, "[full output: ")
+	require.Contains(t, res.Output, ".txt, its first 64 MiB]")
 }
 
 // peakHeap watches the heap; the function it returns ends that and tells how much

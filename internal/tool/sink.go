@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"rookery/protocol"
@@ -13,6 +14,8 @@ const (
 	// spillHead is how much is held in memory before a file is begun: bytes that
 	// are no text count as one character, however many they are.
 	spillHead = 256 << 10
+	// spillMax is where the file ends, for a command that may print without limit.
+	spillMax = DefaultPrinted
 )
 
 // resultRest is room in a result for what is neither output nor image.
@@ -32,6 +35,7 @@ type sink struct {
 	begun  bool   // the file exists
 	broken bool   // the file could not be written, or there is no session
 	size   int64
+	short  bool // more was printed than the file may hold
 	closed bool
 }
 
@@ -63,8 +67,11 @@ func (k *sink) Write(b []byte) (int, error) {
 }
 
 func (k *sink) keep(b []byte) {
-	if k.broken {
+	if k.broken || k.short {
 		return
+	}
+	if left := spillMax - k.size - int64(len(k.raw)); int64(len(b)) > left {
+		b, k.short = b[:left], true
 	}
 	k.raw = append(k.raw, b...)
 	if k.begun && len(k.raw) >= spillChunk || len(k.raw) > spillHead || k.text.Truncated() && !k.begun {
@@ -119,5 +126,9 @@ func (k *sink) full() string {
 		k.session.drop(k.ctx, k.name)
 		return ""
 	}
-	return k.session.spilled(k.name, k.size)
+	path := k.session.spilled(k.name, k.size)
+	if k.short {
+		path += fmt.Sprintf(", its first %d MiB", spillMax>>20)
+	}
+	return path
 }
