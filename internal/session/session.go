@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -229,15 +230,40 @@ func (s *session) serve(ctx context.Context) {
 	}
 }
 
-// drainEvents takes what is ready, so that it leaves in one frame.
+// yields is how often drainEvents lets others run who are about to say more.
+const yields = 4
+
+// drainEvents takes what is ready, so that it leaves in one frame. Between a call
+// and its dispatch nobody waits for anything but a processor: they are let run.
 func (s *session) drainEvents() {
-	for range cap(s.events) {
+	for left, taken := yields, 0; taken < cap(s.events); {
 		select {
 		case ev := <-s.events:
 			s.take(ev)
+			taken++
 		default:
-			return
+			if left == 0 || len(s.flying) > 0 || !s.dispatching() {
+				return
+			}
+			left--
+			runtime.Gosched()
 		}
+	}
+}
+
+// dispatching reports that what was queued last is a call that has not been
+// dispatched, and waits for no person.
+func (s *session) dispatching() bool {
+	if len(s.queue) == 0 {
+		return false
+	}
+	switch p := s.queue[len(s.queue)-1].message.Payload.(type) {
+	case protocol.ToolCall:
+		return p.StopReason == protocol.Completed
+	case protocol.ApprovalDecision:
+		return p.Decision == protocol.Allow
+	default:
+		return false
 	}
 }
 
