@@ -3,8 +3,8 @@ package fileop
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"sync"
+	"syscall"
 
 	"rookery/internal/sandbox"
 	"rookery/internal/sandbox/confine"
@@ -77,7 +77,7 @@ func (h *helper) serve(r request) {
 			answer.Out = out
 		}
 		if confine.Send(h.fd, answer) != nil {
-			os.Exit(0)
+			syscall.Exit(0)
 		}
 	}()
 }

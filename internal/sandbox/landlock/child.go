@@ -63,13 +63,13 @@ func Main(ops sandbox.Ops) {
 	case "helper":
 		help(ops)
 	}
-	os.Exit(0)
+	syscall.Exit(0)
 }
 
 func fail(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sandbox landlock:", err)
-		os.Exit(exitBroken)
+		syscall.Exit(exitBroken)
 	}
 }
 
@@ -178,7 +178,7 @@ func reapAll() {
 // endAs ends this process as the command ended.
 func endAs(status unix.WaitStatus) {
 	if !status.Signaled() {
-		os.Exit(status.ExitStatus())
+		syscall.Exit(status.ExitStatus())
 	}
 	sig := status.Signal()
 	var byDefault struct {
@@ -187,7 +187,7 @@ func endAs(status unix.WaitStatus) {
 	_ = confine.Limit(map[int]uint64{unix.RLIMIT_CORE: 1})
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
 	_ = unix.Kill(os.Getpid(), sig)
-	os.Exit(128 + int(sig)) // the signal does not end processes
+	syscall.Exit(128 + int(sig)) // the signal does not end processes
 }
 
 // command confines this process and becomes the command.

@@ -196,7 +196,7 @@ func (h *holder) reap() {
 			r.Signal = int(status.Signal())
 		}
 		if confine.Send(fdSocket, r) != nil {
-			os.Exit(0)
+			syscall.Exit(0)
 		}
 	}
 }

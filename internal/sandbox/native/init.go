@@ -106,7 +106,7 @@ func reapAll(started <-chan int) {
 			r.Exit = 128 + r.Signal
 		}
 		_ = confine.Send(fdSocket, r)
-		os.Exit(0)
+		syscall.Exit(0)
 	}
 }
 

@@ -109,7 +109,7 @@ func (s *spawner) reap(wake <-chan struct{}) {
 		delete(s.holders, pid)
 		s.mu.Unlock()
 		if ok && confine.Send(fdSocket, spawnReply{ID: id, Ended: true}) != nil {
-			os.Exit(0)
+			syscall.Exit(0)
 		}
 	}
 }

@@ -135,7 +135,7 @@ func modeProbes() []probe {
 		}),
 		made("by openat2", func(path string) error {
 			how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: mode}
-			return raw(unix.SYS_OPENAT2, atCwd, text(path), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
+			return opened(unix.SYS_OPENAT2, atCwd, text(path), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
 		}),
 		made("by mknodat", func(path string) error { return raw(unix.SYS_MKNODAT, atCwd, text(path), unix.S_IFREG|mode, 0) }),
 		made("by mkdirat", func(path string) error { return raw(unix.SYS_MKDIRAT, atCwd, text(path), mode) }),
