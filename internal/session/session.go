@@ -44,6 +44,7 @@ type session struct {
 	placer trace.Placer
 	queue  []record // to be stored, in order
 	flying []record // in the publish that is in flight
+	held   []any    // events that came between a token_usage and its request_end
 	n      uint64   // dense number of the last visible record that was queued
 	seen   uint64   // sequence of the last visible frame that is stored
 	fault  error    // why nothing can be recorded any more
@@ -73,6 +74,8 @@ type session struct {
 	prompt   int          // messages of the prompt that are not stored yet
 	changed  time.Time    // when the session last began or ended something
 	task     string       // id of the task that began last
+	unlisted bool         // the directory does not have the running task yet
+	begun    []string     // keys of waits that wait for the directory alone
 
 	abortStored bool
 
@@ -303,7 +306,9 @@ func (s *session) drainStored() {
 	left := s.h.cfg.WriteTimeout
 	timeout := time.After(left)
 	for len(s.flying) > 0 || len(s.queue) > 0 && s.fault == nil {
-		s.flush(context.Background())
+		if s.flush(context.Background()); len(s.flying) == 0 {
+			return // half a step, of which the other half will not come
+		}
 		select {
 		case st := <-s.stored:
 			s.settle(context.Background(), st)
@@ -366,20 +371,22 @@ type clerk struct {
 // maxClerk bounds what waits for the clerk.
 const maxClerk = 256
 
-// later gives the clerk something to do; when it is far behind, the work is dropped.
-func (s *session) later(f func(context.Context)) {
+// later gives the clerk something to do; false when it is far behind and the work is
+// dropped.
+func (s *session) later(f func(context.Context)) bool {
 	c := &s.clerk
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.todo) >= maxClerk {
 		s.log.Warn("clerk is behind, entry dropped")
-		return
+		return false
 	}
 	c.todo = append(c.todo, f)
 	if !c.busy {
 		c.busy = true
 		s.working.Go(c.work)
 	}
+	return true
 }
 
 // work works off what there is.
@@ -405,7 +412,29 @@ func (c *clerk) next() (f func(context.Context)) {
 // enter writes the session's line of the directory.
 func (s *session) enter() {
 	s.changed = time.Now()
-	s.list(s.h.cfg.Node, s.stateNow())
+	s.list(s.h.cfg.Node, s.stateNow(), nil)
+}
+
+// announce enters a task that runs. Who started it is answered after that, because a
+// survivor looks for running sessions in the directory (L005).
+func (s *session) announce() {
+	s.changed, s.unlisted = time.Now(), true
+	s.list(s.h.cfg.Node, s.stateNow(), func() {
+		s.unlisted = false
+		for _, key := range s.begun {
+			s.fire(key)
+		}
+		s.begun = nil
+	})
+}
+
+// fireBegun answers for a task that is stored, once the directory has it.
+func (s *session) fireBegun(key string) {
+	if s.unlisted {
+		s.begun = append(s.begun, key)
+		return
+	}
+	s.fire(key)
 }
 
 // letGo writes that nobody owns the session, so that a successor need not wait.
@@ -414,19 +443,27 @@ func (s *session) letGo() {
 	if s.fold.State().Task != nil {
 		state = protocol.StateRunning
 	}
-	s.list("", state)
+	s.list("", state, nil)
 }
 
-func (s *session) list(node protocol.ID, state protocol.State) {
+// list writes an entry; then, if not nil, is called by the owner when that is done or
+// has failed.
+func (s *session) list(node protocol.ID, state protocol.State, then func()) {
 	e := protocol.Entry{
 		Session: s.id, State: state, Node: node, Epoch: s.trace.Epoch(), Title: s.title,
 		At: s.changed.UTC().Format(time.RFC3339), Model: s.model.Name, Workspace: s.place,
 	}
-	s.later(func(ctx context.Context) {
+	queued := s.later(func(ctx context.Context) {
 		if err := s.h.bus.PutSession(ctx, e); err != nil {
 			s.log.WarnContext(ctx, "directory entry not written", "err", err)
 		}
+		if then != nil {
+			_ = s.tell(context.Background(), then) // an owner that has ended answers nobody
+		}
 	})
+	if !queued && then != nil {
+		then()
+	}
 }
 
 var errLost = errors.New("the session has another owner")

@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"rookery/internal/bus"
 	"rookery/internal/engine"
+	"rookery/internal/session"
 	"rookery/protocol"
 )
 
@@ -217,4 +219,18 @@ func TestTakeover_OldOwnerLetsGoThoughItHasNothingToSay(t *testing.T) {
 		defer m.mu.Unlock()
 		return m.cancelled == 1
 	}, wait, tick)
+}
+
+func TestTakeover_RestartedUnderTheSameName(t *testing.T) {
+	m := &script{steps: []step{hang(), says("end")}}
+	r := newRig(t, m)
+	var lost *bus.Bus
+	stop := r.host(t, "o1", func(c *session.Config) { lost = c.Bus })
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.until(t, "request_begin")
+	lost.Close() // as kill -9
+	stop()
+	r.host(t, "o1")
+	r.until(t, "+task_end(completed)")
+	r.verify(t)
 }

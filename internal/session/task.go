@@ -120,7 +120,7 @@ func (s *session) start(ctx context.Context, of string, from engine.Resume, in e
 		}
 		_ = s.tell(context.Background(), ended{})
 	})
-	s.enter()
+	s.announce()
 	return nil
 }
 
@@ -185,13 +185,13 @@ func (s *session) confirmed(ctx context.Context, m protocol.Message) {
 	switch p := m.Payload.(type) {
 	case protocol.TaskBegin:
 		if p.Of == "compact" {
-			s.fire("task:" + p.TaskID)
+			s.fireBegun("task:" + p.TaskID)
 		}
 		s.task = p.TaskID
 	case protocol.Text, protocol.ImageURL:
 		if s.prompt > 0 {
 			if s.prompt--; s.prompt == 0 {
-				s.fire("task:" + s.task)
+				s.fireBegun("task:" + s.task)
 			}
 		}
 	case protocol.SteeringQueued:

@@ -107,19 +107,11 @@ func (h *Host) watchPeers(ctx context.Context) {
 
 // sweep opens the running sessions of owners that were gone, or have let go, before
 // this orchestrator knew them: at its start, and once more when it knows everybody.
+// Those of its own name are among them: they were of a process before this one, or are
+// open here and not disturbed.
 func (h *Host) sweep(ctx context.Context) {
 	for range 2 {
-		leases, err := h.bus.Leases(ctx)
-		if err != nil {
-			h.log.WarnContext(ctx, "leases not read", "err", err)
-		}
-		living := map[protocol.ID]bool{h.cfg.Node: true}
-		for _, l := range leases {
-			living[l.ID] = living[l.ID] || l.Kind == bus.LeaseOrchestrator
-		}
-		if err == nil {
-			h.inherit(ctx, func(node protocol.ID) bool { return !living[node] })
-		}
+		h.inherit(ctx, "")
 		if !sleep(ctx, bus.LeaseTTL) {
 			return
 		}
@@ -134,7 +126,7 @@ func (h *Host) hearLease(ctx context.Context, l bus.Lease, alive bool) {
 		h.peers.seen(l.ID, h.bus.Link().Since)
 		return
 	}
-	h.open.Go(func() { h.inheritFrom(ctx, l.ID) })
+	h.open.Go(func() { h.inherit(ctx, l.ID) })
 }
 
 // pingPeers asks the predecessor every 250 ms; nobody there, twice, is its end.
@@ -162,30 +154,43 @@ func (h *Host) pingPeers(ctx context.Context) {
 		}
 		if missed++; missed >= 2 && h.knew(id) {
 			missed = 0
-			h.inheritFrom(ctx, id)
+			h.inherit(ctx, id)
 			h.peers.gone(id)
 		}
 	}
 }
 
-// inheritFrom opens the running sessions of a node that is gone.
-func (h *Host) inheritFrom(ctx context.Context, node protocol.ID) {
-	h.log.InfoContext(ctx, "orchestrator is gone", "node", node)
-	h.inherit(ctx, func(n protocol.ID) bool { return n == node || n == "" })
-}
-
-// inherit opens the running sessions of nodes that are gone. Whether one really is,
-// each session asks again before it is taken.
-func (h *Host) inherit(ctx context.Context, gone func(node protocol.ID) bool) {
+// inherit opens the running sessions of a node that is gone, and all others that
+// nobody who lives has entered: an owner may go before its entry is written. Whether
+// one really is gone, each session asks again before it is taken.
+func (h *Host) inherit(ctx context.Context, node protocol.ID) {
+	leases, err := h.bus.Leases(ctx)
+	if err != nil {
+		h.log.WarnContext(ctx, "leases not read", "err", err)
+	}
+	if node != "" {
+		h.log.InfoContext(ctx, "orchestrator is gone", "node", node)
+	}
+	living := map[protocol.ID]bool{} // without this one: see sweep
+	for _, l := range leases {
+		living[l.ID] = living[l.ID] || l.Kind == bus.LeaseOrchestrator && l.ID != h.cfg.Node
+	}
+	living[node] = false
 	for e, err := range h.bus.Sessions(ctx) {
 		if err != nil {
 			h.log.WarnContext(ctx, "directory not read", "err", err)
 			return
 		}
-		if gone(e.Node) && e.State != protocol.StateIdle {
+		if !living[e.Node] && e.State != protocol.StateIdle && !h.has(e.Session) {
 			h.open.Go(func() { h.adopt(ctx, e.Session) })
 		}
 	}
+}
+
+func (h *Host) has(sid protocol.ID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions[sid] != nil
 }
 
 // adopt opens a session that somebody must own, and tries again while that fails:
