@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"rookery/internal/bus"
+	"rookery/internal/sandbox"
+	"rookery/internal/tool"
 	"rookery/internal/worker"
 	"rookery/protocol"
 )
@@ -97,6 +100,28 @@ func TestWorkspace_FreshOneIsKnownByItsPath(t *testing.T) {
 	require.True(t, again.Workspace.Made)
 	other := b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: "s2", Workspace: first.Workspace})
 	require.False(t, other.OK, "another session's workspace")
+}
+
+// A spy tells which sessions were opened in a workspace of their worker's.
+type spy struct {
+	sandbox.Backend
+	made map[string]bool
+}
+
+func (s spy) Open(ctx context.Context, spec sandbox.SessionSpec) (sandbox.Session, error) {
+	s.made[spec.ID] = spec.Made
+	return s.Backend.Open(ctx, spec)
+}
+
+func TestWorkspace_BackendKnowsWhoMadeIt(t *testing.T) {
+	b := setup(t)
+	dir := t.TempDir()
+	s := spy{sandbox.NewNone(tool.Ops()), map[string]bool{}}
+	w := b.serve(worker.Config{Backend: s, Allow: []string{dir}})
+	require.True(t, b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: "a"}).OK)
+	require.True(t, b.control(w.ID(), worker.VerbAdopt, protocol.Control{Session: "b", Workspace: protocol.WorkspaceRef{Path: dir}}).OK)
+	require.True(t, s.made["a"])
+	require.False(t, s.made["b"])
 }
 
 func TestWorkspace_LostOneIsNotMadeAnew(t *testing.T) {

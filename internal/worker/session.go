@@ -174,8 +174,9 @@ func (t *sessions) start(ctx context.Context, sid protocol.ID, ref protocol.Work
 	}
 	now := time.Now()
 	_ = os.Chtimes(scratch, now, now) // its age is what sweep looks at
+	made := path == t.places.own(sid)
 	s, err := t.cfg.Backend.Open(ctx, sandbox.SessionSpec{
-		ID: string(sid), Workspace: path, Scratch: scratch, Dir: dir,
+		ID: string(sid), Workspace: path, Scratch: scratch, Dir: dir, Made: made,
 		ReadOnly: t.cfg.ReadOnly, Env: t.cfg.Env, Net: t.cfg.Net, Limits: t.cfg.Limits,
 	})
 	if err != nil {
@@ -183,7 +184,7 @@ func (t *sessions) start(ctx context.Context, sid protocol.ID, ref protocol.Work
 	}
 	tools := tool.NewSession(s, t.cfg.Limits)
 	tools.OnBackground(t.beat)
-	return tools, protocol.WorkspaceRef{Host: t.cfg.Host, Path: path, Worker: t.worker, Made: path == t.places.own(sid)}, nil
+	return tools, protocol.WorkspaceRef{Host: t.cfg.Host, Path: path, Worker: t.worker, Made: made}, nil
 }
 
 // maxListed bounds what one heartbeat lists.
