@@ -83,11 +83,67 @@ func payloadPlain(class string, raw []byte) (Payload, bool) {
 	if !ok || raw[0] != '{' {
 		return nil, false
 	}
+	if t == reflect.TypeFor[PartialText]() { // the many
+		if p, ok := partialTextPlain(raw); ok {
+			return p, true
+		}
+	}
 	v := reflect.New(t)
 	if json.Unmarshal(raw, v.Interface()) != nil {
 		return nil, false
 	}
 	return v.Elem().Interface().(Payload), true
+}
+
+// partialTextPlain reads a partial without escapes and without other members.
+func partialTextPlain(raw []byte) (p PartialText, ok bool) {
+	rest := raw[1:]
+	for {
+		key, value, tail, ok := cutMember(rest)
+		if !ok || len(tail) == 0 {
+			return p, false
+		}
+		switch string(key) {
+		case "type":
+		case "role":
+			p.Role = Role(value)
+		case "event_type":
+			p.EventType = EventType(value)
+		case "text":
+			p.Text = string(value)
+		case "stop_reason":
+			p.StopReason = StopReason(value)
+		default:
+			return p, false
+		}
+		if rest = tail[1:]; tail[0] != ',' {
+			return p, tail[0] == '}' && len(rest) == 0
+		}
+	}
+}
+
+// cutMember reads "key":"value" where neither has an escape.
+func cutMember(b []byte) (key, value, rest []byte, ok bool) {
+	if key, rest, ok = cutString(b); !ok || len(rest) == 0 || rest[0] != ':' {
+		return nil, nil, nil, false
+	}
+	value, rest, ok = cutString(rest[1:])
+	return key, value, rest, ok
+}
+
+func cutString(b []byte) (s, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '"' {
+		return nil, nil, false
+	}
+	for i, c := range b[1:] {
+		switch {
+		case c == '"':
+			return b[1 : i+1], b[i+2:], true
+		case c == '\\' || c < ' ':
+			return nil, nil, false
+		}
+	}
+	return nil, nil, false
 }
 
 const (

@@ -55,6 +55,38 @@ func TestDecode_PlainLinesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
+func TestDecode_PartialTextIsReadAsAnyJSONIs(t *testing.T) {
+	head := `{"timestamp":"2026-03-04T05:06:07.089Z","type":"event_msg","payload":`
+	if m := (protocol.Message{Timestamp: at(), Payload: protocol.PartialText{}}); m.Type() == protocol.TypeModel {
+		head = strings.Replace(head, protocol.TypeEvent, protocol.TypeModel, 1)
+	}
+	for _, payload := range []string{
+		`{"type":"partial_text","role":"assistant","event_type":"delta","text":"words","stop_reason":"completed"}`,
+		`{"type":"partial_text","role":"assistant","event_type":"delta","text":"","stop_reason":"completed"}`,
+		`{"type":"partial_text","text":"é ü 日本","role":"assistant"}`,
+		`{"type":"partial_text","text":"an\nescape \u00e9","role":"assistant"}`,
+		`{"type":"partial_text","text":"later","more":"member"}`,
+		`{"type":"partial_text","text":"later","more":{"a":1}}`,
+		`{"type":"partial_text","text":"twice","text":"second"}`,
+		`{"type":"partial_text"}`,
+		`{"type":"partial_text","text":null}`,
+		`{"type":"partial_text", "text":"spaced"}`,
+	} {
+		var want protocol.PartialText
+		require.NoError(t, json.Unmarshal([]byte(payload), &want), payload)
+		m, err := protocol.Decode([]byte(head + payload + "}"))
+		require.NoError(t, err, payload)
+		require.Equal(t, want, m.Payload, payload)
+	}
+	for _, bad := range []string{
+		`{"type":"partial_text","text":"a"`, `{"type":"partial_text","text":"a",}`, `{"type":"partial_text","text":"a"}}`,
+		`{"type":"partial_text","text":"a" "role":"b"}`, `{"type":"partial_text","text":5}`, "{\"type\":\"partial_text\",\"text\":\"\t\"}",
+	} {
+		_, err := protocol.Decode([]byte(head + bad + "}"))
+		require.ErrorIs(t, err, protocol.ErrMessage, bad)
+	}
+}
+
 func TestLive_IsReadAsItIsWritten(t *testing.T) {
 	m := protocol.Message{Timestamp: at(), Payload: protocol.PartialText{
 		Role: protocol.Assistant, EventType: protocol.Delta, Text: "a \"quoted\" <tag> \u2028 text", StopReason: protocol.Completed,
