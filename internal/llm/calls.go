@@ -7,9 +7,9 @@ import (
 )
 
 // maxCalls bounds the calls of one reply.
-const maxCalls = 128
+const maxCalls = 512
 
-var errTooManyCalls = errors.New("the reply has more than 128 tool calls")
+var errTooManyCalls = errors.New("the reply has more than 512 tool calls")
 
 // calls finds the call that a fragment belongs to. Providers name it by index, by
 // id, by both or by neither, and get each of them wrong.

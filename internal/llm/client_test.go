@@ -447,3 +447,16 @@ func BenchmarkStream(b *testing.B) {
 		})
 	}
 }
+
+func TestStream_BoundsTheCallsOfAReply(t *testing.T) {
+	for n, want := range map[int]protocol.StopReason{512: protocol.Completed, 513: protocol.Malformed} {
+		s := llmtest.Start(t)
+		var steps []llmtest.Step
+		for i := range n {
+			steps = append(steps, llmtest.Call(fmt.Sprintf("c%d", i), "f", "{}"))
+		}
+		s.Reply(steps...)
+		r := stream(t.Context(), t, newClient(t, s), ask("hi"))
+		require.Equal(t, want, r.Status, "%d calls: %s", n, r.Message)
+	}
+}
