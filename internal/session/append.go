@@ -59,7 +59,7 @@ func (s *session) flush(ctx context.Context) {
 		}
 		n++
 	}
-	if _, half := s.queue[n-1].message.Payload.(protocol.TokenUsage); half && n == len(s.queue) && !s.placer.Compacting {
+	if n == len(s.queue) && s.halfway() {
 		if n--; n == 0 {
 			return
 		}
@@ -176,9 +176,16 @@ func (s *session) sync(ctx context.Context) error {
 
 // take handles one event of the engine's side.
 func (s *session) take(ev any) {
+	if _, engine := ev.(protocol.Message); !engine && s.halfway() {
+		s.held = append(s.held, ev)
+		return
+	}
 	switch ev := ev.(type) {
 	case protocol.Message:
 		s.record(ev)
+		if !s.halfway() {
+			s.release()
+		}
 	case keeping:
 		if ev.stored != nil {
 			s.record(ev.message, ev.stored)
@@ -193,6 +200,25 @@ func (s *session) take(ev any) {
 		s.taskOver()
 	case func():
 		ev()
+	}
+}
+
+// halfway reports a token_usage whose request_end has not come yet: the two are one
+// step (L043), which nothing may part, not even what a running call records.
+func (s *session) halfway() bool {
+	if len(s.queue) == 0 || s.placer.Compacting {
+		return false
+	}
+	_, half := s.queue[len(s.queue)-1].message.Payload.(protocol.TokenUsage)
+	return half
+}
+
+// release takes what had to wait for a request_end.
+func (s *session) release() {
+	held := s.held
+	s.held = nil
+	for _, ev := range held {
+		s.take(ev)
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"time"
 
+	"rookery/internal/bus"
 	"rookery/protocol"
 )
 
@@ -20,3 +21,27 @@ func (p *Peers) Knew(id protocol.ID, link time.Time) bool { return p.knew(id, li
 
 // Before is whom self watches.
 func (p *Peers) Before(self protocol.ID) (protocol.ID, bool) { return p.before(self) }
+
+// Queued returns what a session queues for its trace, in order, when the engine says
+// all of said and running calls record what is in between.
+func Queued(b *bus.Bus, said ...protocol.Payload) ([]string, error) {
+	h, err := New(Config{Bus: b, Models: func(string) (Model, error) { return Model{}, nil }})
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(h, "s1")
+	for _, p := range said {
+		switch p.(type) {
+		case protocol.CallDispatched, protocol.CallFate:
+			s.take(keeping{message: protocol.New(p)})
+		default:
+			s.take(protocol.New(p))
+		}
+	}
+	s.working.Wait()
+	var queued []string
+	for _, r := range s.queue {
+		queued = append(queued, r.message.String())
+	}
+	return queued, nil
+}
