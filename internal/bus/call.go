@@ -103,6 +103,25 @@ func (b *Bus) Claim(ctx context.Context, d Destination, sid protocol.ID, dispatc
 	return stored[protocol.Claim](ctx, b, b.names.claim(d, sid, dispatch))
 }
 
+// LastClaim reads which dispatch of a session was claimed last, by whom ever, and the
+// claim's place in its stream, which only grows; "" when none was.
+func (b *Bus) LastClaim(ctx context.Context, sid protocol.ID) (dispatch string, seq uint64, err error) {
+	if err := checkIDs(sid); err != nil {
+		return "", 0, err
+	}
+	m, err := b.last(ctx, b.stream(streamRes), b.join("res", "*", "*", string(sid), "*", tokenClaim))
+	if errors.Is(err, errNotStored) {
+		return "", 0, nil
+	} else if err != nil {
+		return "", 0, fmt.Errorf("last claim of %s: %w", sid, err)
+	}
+	t, ok := b.split(m.Subject, "res", 5)
+	if !ok {
+		return "", 0, fmt.Errorf("last claim of %s: %.80q is no subject of a claim", sid, m.Subject)
+	}
+	return t[3], number(m, hdrSequence), nil
+}
+
 // Result reads the result that a worker stored for a dispatch; nil when there is
 // none. It counts only with worker and boot of the claim.
 func (b *Bus) Result(ctx context.Context, wid, sid protocol.ID, dispatch string) (*protocol.Result, error) {

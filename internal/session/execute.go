@@ -20,6 +20,7 @@ const waitingAfter = 2 * time.Second
 type executor struct {
 	session *session
 	news    *callNews
+	first   int // number of a call's first attempt: 1, but see skipForgotten
 }
 
 // callNews is a task's subscription to what becomes of its calls. It is made while
@@ -107,7 +108,7 @@ func (x executor) Execute(ctx context.Context, c engine.Call, emit func(string))
 	if c.Prior != nil {
 		return x.resume(ctx, c, tool, emit)
 	}
-	return x.attempt(ctx, c, tool, 1, emit)
+	return x.attempt(ctx, c, tool, x.first, emit)
 }
 
 // attempt makes one dispatch and follows it to its end.

@@ -114,6 +114,9 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 	s.placer.Context = st.Context
 	s.placer.Compacting = st.Task != nil && st.Task.Compaction != nil
 	s.live.request(s.requests.number)
+	if err := s.skipForgotten(ctx); err != nil {
+		return failed(protocol.ReplyFailed, err)
+	}
 	return protocol.Reply{}, nil
 }
 

@@ -43,31 +43,36 @@ func TestLoad_SessionThatWasJustTakenIsLeftToItsOwner(t *testing.T) {
 	require.Equal(t, protocol.ID("o2"), reply.Use)
 }
 
-// The row of a request whose owner died before it had written it is written by the
-// next one, and requests are counted on.
-func TestLoad_LedgerIsCompleted(t *testing.T) {
-	r := newRig(t, &script{steps: []step{says("end")}})
+// orphan stores a session of a process that is gone: its only call was denied, and its
+// owner died before it said so.
+func orphan(t *testing.T, r *rig) {
+	t.Helper()
 	log, err := r.client.OpenLog(t.Context(), "s1", "ghost", "b0")
 	require.NoError(t, err)
-	write := func(ctx int, private bool, ps ...protocol.Payload) {
-		t.Helper()
+	write := func(private bool, ps ...protocol.Payload) {
 		var ms []protocol.Message
 		for _, p := range ps {
 			ms = append(ms, protocol.New(p))
 		}
-		_, err := log.Append(t.Context(), ctx, private, ms)
+		_, err := log.Append(t.Context(), 1, private, ms)
 		require.NoError(t, err)
 	}
-	write(1, true, protocol.SessionMeta{SessionID: "s1", AgentState: []byte(`{"model":"m","pool":"default"}`)})
-	write(1, false, protocol.TaskBegin{TaskID: "t1", Of: "run", Options: allow}, protocol.UserText("go"),
+	write(true, protocol.SessionMeta{SessionID: "s1", AgentState: []byte(`{"model":"m","pool":"default"}`)})
+	write(false, protocol.TaskBegin{TaskID: "t1", Of: "run", Options: allow}, protocol.UserText("go"),
 		protocol.RequestBegin{}, protocol.ToolCall{Role: protocol.Assistant, Name: "t", Arguments: "{}", ToolCallID: "A", StopReason: protocol.Completed},
 		protocol.ApprovalDecision{Decision: protocol.Deny, ToolCallID: "A"},
 		protocol.TokenUsage{Session: protocol.Usage{Total: 7}, Request: protocol.Usage{Total: 7}}, protocol.RequestEnd{Status: protocol.Completed})
 	require.NoError(t, r.client.PutSession(t.Context(), protocol.Entry{Session: "s1", Epoch: 1, State: protocol.StateRunning}))
 	_, err = r.client.PutWorkspace(t.Context(), "s1", protocol.WorkspaceRef{Worker: "w1"}, 0)
 	require.NoError(t, err)
+}
+
+// The row of a request whose owner died before it had written it is written by the
+// next one, and requests are counted on.
+func TestLoad_LedgerIsCompleted(t *testing.T) {
+	r := newRig(t, &script{steps: []step{says("end")}})
+	orphan(t, r)
 	r.host(t, "o1")
-	require.Equal(t, protocol.ReplyTaskInProgress, r.command(t, "s1", protocol.VerbRun, prompt("t2", "no", allow)).Code)
 	r.until(t, "+task_end(completed)")
 	rows := map[string]int64{}
 	require.Eventually(t, func() bool {

@@ -135,7 +135,7 @@ func (s *session) newEngine(ctx context.Context, o protocol.TaskOptions) (*engin
 	reply := &reply{session: s, model: s.model.Model}
 	return engine.New(engine.Config{
 		Model:    reply,
-		Executor: executor{s, s.news},
+		Executor: executor{s, s.news, 1 + s.requests.attempts},
 		Approver: &approver{session: s, reply: reply, options: o},
 		Meta:     s.meta(ctx),
 		Settings: set,

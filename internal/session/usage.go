@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"rookery/protocol"
@@ -16,6 +17,7 @@ type requests struct {
 	compacting bool
 	end        protocol.StopReason // how the last request ended; empty while it runs
 	at         time.Time
+	attempts   int // what the first attempt of a call comes behind; see skipForgotten
 }
 
 func (r *requests) see(m protocol.Message) {
@@ -27,12 +29,36 @@ func (r *requests) see(m protocol.Message) {
 		r.used = &p
 	case protocol.RequestEnd:
 		r.end, r.at = p.Status, m.Timestamp
+	case protocol.CallDispatched:
+		if p.Attempt > forgotten {
+			r.attempts = max(r.attempts, p.Attempt)
+		}
 	case protocol.CompactionBegin:
 		r.compacting = true
 	case protocol.CompactionEnd:
 		r.compacting = false
 	default:
 	}
+}
+
+// forgotten is what attempts are numbered from in a session whose trace has forgotten
+// calls that were claimed.
+const forgotten = 1_000_000
+
+// skipForgotten looks for claims of requests that the trace does not know: a power cut
+// can take more of the trace than of the results. A call to come, which would have
+// the name of a forgotten one, must not be answered by its result.
+func (s *session) skipForgotten(ctx context.Context) error {
+	dispatch, seq, err := s.h.bus.LastClaim(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	request, _, _ := strings.Cut(dispatch, "-")
+	if n, err := strconv.Atoi(request); err == nil && n > s.requests.number {
+		s.log.WarnContext(ctx, "the trace has forgotten calls that were claimed: did the broker lose its power?", "call", dispatch)
+		s.requests.attempts = max(s.requests.attempts, forgotten+int(seq%forgotten)) //nolint:gosec // below a million
+	}
+	return nil
 }
 
 // book writes the row of the last request, if it has ended. A request is booked once:

@@ -248,6 +248,12 @@ func (r *rig) began(n int) {
 	r.wait(func() bool { return len(r.ledger()) >= n }, because("the call does not run"))
 }
 
+// asked waits until the endpoint got n requests of a task.
+func (r *rig) asked(req client.RunRequest, n int) {
+	r.t.Helper()
+	r.wait(func() bool { return r.brain.requests(req.Prompt) >= n }, because("the request is not made"))
+}
+
 // request is for a task of a new session.
 func (r *rig) request(prompt, approve string) client.RunRequest {
 	return client.RunRequest{

@@ -34,7 +34,7 @@ func slow(v view) []llmtest.Step {
 func asked(n int) func(*fallen) {
 	return func(f *fallen) {
 		f.t.Helper()
-		f.wait(func() bool { return f.brain.requests(f.request.Prompt) >= n }, because("the request is not made"))
+		f.rig.asked(f.request, n)
 	}
 }
 
