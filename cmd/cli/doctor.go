@@ -175,6 +175,11 @@ func (x *examination) store() {
 		return
 	}
 	x.head("store")
+	if x.cfg.Store.Durability == "strict" {
+		x.line("durability strict: what is stored is on the disk")
+	} else {
+		x.line("durability fast: a power cut may cost the last second, and a call that ran in it may run again; strict prevents that")
+	}
 	dir := x.storeDir()
 	used, err := size(dir)
 	if !x.check("store "+dir, err) {
