@@ -31,7 +31,7 @@ func beWorker(dir string) int {
 	n := native.New(sandboxtest.Ops(), native.Options{SoftLimits: soft})
 	s, err := n.Open(context.Background(), sandbox.SessionSpec{ID: "victim", Workspace: filepath.Join(dir, "w"), Scratch: filepath.Join(dir, "s")})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if _, err := s.Do(context.Background(), "read", []byte(`"none"`)); err == nil { // the helper runs
@@ -39,7 +39,7 @@ func beWorker(dir string) int {
 	}
 	c, err := s.Start(context.Background(), sandbox.CallSpec{Argv: []string{"sh", "-c", hold}, Merge: true})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	out, _ := c.Output()

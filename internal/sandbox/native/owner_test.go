@@ -188,7 +188,7 @@ func TestNative_CPULimit(t *testing.T) {
 	} else {
 		require.Equal(t, "25000\n", read(t, dir, "cpu.cfs_quota_us"))
 	}
-	require.NotEqual(t, "", read(t, dir, "cgroup.procs"), "init and command are in it")
+	require.NotEmpty(t, read(t, dir, "cgroup.procs"), "init and command are in it")
 	c.Kill(sandbox.Killed)
 	_, err = c.Wait()
 	require.NoError(t, err)
