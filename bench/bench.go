@@ -16,12 +16,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"rookery/internal/bus/natsd"
+	"rookery/internal/sandbox"
+	"rookery/internal/sandbox/backend"
+	"rookery/internal/tool"
 )
 
 // A bench is one run of this program.
 type bench struct {
 	dir    string // everything that is written lies here
 	scale  float64
+	box    string // name of the sandbox that works here
 	result Result
 
 	quiet *natsd.Server // does nothing else than the yardstick
@@ -30,12 +34,12 @@ type bench struct {
 	count int // of directories given out
 }
 
-func newBench(ctx context.Context, scale float64) (*bench, error) {
+func newBench(ctx context.Context, scale float64, box string) (*bench, error) {
 	dir, err := os.MkdirTemp("", "rookery-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, scale: scale}
+	b := &bench{dir: dir, scale: scale, box: findSandbox(ctx, box)}
 	b.result = Result{At: time.Now().UTC().Format("2006-01-02"), Machine: machine(), Scale: scale}
 	if b.quiet, err = natsd.Start(natsd.Options{StoreDir: b.place(), Port: -1}); err == nil {
 		b.yard, err = nats.Connect(b.quiet.ClientURL())
@@ -49,6 +53,30 @@ func newBench(ctx context.Context, scale float64) (*bench, error) {
 	}
 	_, err = b.rtt(ctx)
 	return b, err
+}
+
+// findSandbox is the one that was asked for, else native if it works, else none.
+func findSandbox(ctx context.Context, want string) string {
+	if want != "" {
+		return want
+	}
+	s, err := backend.New("native", tool.Ops(), backend.Options{SoftLimits: true})
+	if err != nil {
+		return "none"
+	}
+	defer closeBackend(s)
+	if _, err := s.Check(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "sandbox native does not work here, measuring with none:", err)
+		return "none"
+	}
+	return "native"
+}
+
+// closeBackend ends what a backend keeps running.
+func closeBackend(s sandbox.Backend) {
+	if c, ok := s.(io.Closer); ok {
+		_ = c.Close()
+	}
 }
 
 func machine() string {

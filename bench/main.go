@@ -14,9 +14,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"rookery/internal/sandbox/backend"
+	"rookery/internal/tool"
 )
 
 func main() {
+	backend.Main(tool.Ops()) // a child of the sandbox does not come back
 	if role := os.Getenv(roleVariable); role != "" {
 		exit(child(role))
 	}
@@ -25,10 +29,11 @@ func main() {
 	out := flag.String("o", "", "`base` of the files to write: BASE.md, BASE.json; default the table on standard output")
 	img := flag.String("img", "", "`directory` for the curves")
 	profile := flag.String("profile", "", "`file` for a processor profile of this process")
+	box := flag.String("sandbox", "", "native, landlock or none; default native where it works, else none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(profiled(*profile, func() error { return measure(ctx, *rows, *scale, *out, *img) }))
+	exit(profiled(*profile, func() error { return measure(ctx, *rows, *scale, *box, *out, *img) }))
 }
 
 // profiled runs f under the profiler where a file is named.
@@ -54,8 +59,8 @@ func exit(err error) {
 }
 
 // measure runs the groups and writes what they found.
-func measure(ctx context.Context, names string, scale float64, out, img string) error {
-	b, err := newBench(ctx, scale)
+func measure(ctx context.Context, names string, scale float64, box, out, img string) error {
+	b, err := newBench(ctx, scale, box)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"rookery/internal/bus/natsd"
 	"rookery/internal/engine"
 	"rookery/internal/llm"
-	"rookery/internal/sandbox"
+	"rookery/internal/sandbox/backend"
 	"rookery/internal/session"
 	"rookery/internal/tool"
 	"rookery/internal/worker"
@@ -156,7 +156,7 @@ func (r *rig) worker(ctx context.Context, slots int) (*worker.Worker, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := newWorker(b, r.bench.place(), slots)
+	w, err := newWorker(b, r.bench.place(), slots, r.bench.box)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -171,12 +171,16 @@ func (r *rig) worker(ctx context.Context, slots int) (*worker.Worker, func(), er
 	return w, stop, err
 }
 
-func newWorker(b *bus.Bus, root string, slots int) (*worker.Worker, error) {
+func newWorker(b *bus.Bus, root string, slots int, box string) (*worker.Worker, error) {
 	tools, err := tool.NewRegistry(append(tool.Builtin(), nothing{})...)
 	if err != nil {
 		return nil, err
 	}
-	return worker.New(worker.Config{Bus: b, Backend: sandbox.NewNone(tool.Ops()), Tools: tools, Root: root, Slots: slots, Grace: -1})
+	s, err := backend.New(box, tool.Ops(), backend.Options{SoftLimits: true})
+	if err != nil {
+		return nil, err
+	}
+	return worker.New(worker.Config{Bus: b, Backend: s, Tools: tools, Root: root, Slots: slots, Grace: -1})
 }
 
 // whenReady calls ready once the worker has its queues and its lease.

@@ -17,6 +17,7 @@ import (
 	"rookery/internal/bus"
 	"rookery/internal/llm/llmtest"
 	"rookery/internal/sandbox"
+	"rookery/internal/sandbox/backend"
 	"rookery/internal/tool"
 	"rookery/protocol"
 )
@@ -35,11 +36,11 @@ func (b *bench) binary(ctx context.Context, name, pkg string) (string, error) {
 }
 
 // environment is that of a user without configuration, whose model is at url.
-func environment(home, url string) []string {
+func environment(home, url, box string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, "XDG_RUNTIME_DIR=" + home,
 		"OPENAI_BASE_URL=" + url, "OPENAI_API_KEY=k", "ROOKERY_MODEL=scripted", "ROOKERY_TITLE=false",
-		"ROOKERY_SANDBOX=none", "ROOKERY_EXIT_IDLE=20s",
+		"ROOKERY_SANDBOX=" + box, "ROOKERY_EXIT_IDLE=20s",
 	}
 }
 
@@ -133,7 +134,7 @@ func (f *fleet) grow() error {
 	f.count++
 	node := protocol.ID(fmt.Sprintf("node%d", f.count))
 	cmd := exec.Command(f.path)
-	cmd.Env = append(environment(home, f.endpoint), "NATS_URL="+f.broker, "ROOKERY_NODE="+string(node))
+	cmd.Env = append(environment(home, f.endpoint, "none"), "NATS_URL="+f.broker, "ROOKERY_NODE="+string(node))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if f.nodes == nil {
 		f.nodes = map[protocol.ID]*exec.Cmd{}
@@ -242,7 +243,7 @@ func (b *bench) start(ctx context.Context) error {
 		}
 	}
 	row := func(name, what string, s Sample, target float64) Row {
-		return Row{Name: name, What: what, Unit: "ms", Ours: s.stat(), Figure: s.quantile(0.5), Of: "ms", Target: target, Note: "sandbox none"}
+		return Row{Name: name, What: what, Unit: "ms", Ours: s.stat(), Figure: s.quantile(0.5), Of: "ms", Target: target, Note: "sandbox " + b.box}
 	}
 	b.add(row("start.cold", "rookery run to the first request, broker cold", cold, 300), row("start.warm", "the same, broker warm", warm, 120))
 	return nil
@@ -250,7 +251,7 @@ func (b *bench) start(ctx context.Context) error {
 
 func (b *bench) firstRequest(ctx context.Context, path, home, url string, asked <-chan time.Time) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, path, "run", "--approve", "allow-all", "hello")
-	cmd.Env, cmd.Dir = environment(home, url), b.dir
+	cmd.Env, cmd.Dir = environment(home, url, b.box), b.dir
 	work := filepath.Join(home, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return 0, err
@@ -280,16 +281,13 @@ func (b *bench) exec(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	note += "; sandbox " + backend().Name()
+	note += "; sandbox " + b.box
 	row := func(name, what string, s Sample, target float64) Row {
 		return Row{Name: name, What: what, Unit: "µs", Floor: unshare.stat(), Ours: s.stat(), Note: note}.over(target)
 	}
 	b.add(row("exec.call", "exec_command true in an open session", run, 3), row("exec.open", "opening a session", open, 7))
 	return nil
 }
-
-// backend is the sandbox that is measured.
-func backend() sandbox.Backend { return sandbox.NewNone(tool.Ops()) }
 
 // unshareAll runs true in new namespaces, as many as this user may have.
 func unshareAll(ctx context.Context, n int) (s Sample, note string, err error) {
@@ -320,7 +318,11 @@ func (b *bench) sandboxed(ctx context.Context, n int) (open, run Sample, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	bk := backend()
+	bk, err := backend.New(b.box, tool.Ops(), backend.Options{SoftLimits: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer closeBackend(bk)
 	for i := range n {
 		dir := b.place()
 		spec := sandbox.SessionSpec{ID: fmt.Sprintf("x%d", i), Workspace: filepath.Join(dir, "w"), Scratch: filepath.Join(dir, "s")}

@@ -131,7 +131,7 @@ func (b *bench) turns(ctx context.Context) error {
 	}
 	b.add(Row{
 		Name: "turn.wall", What: "200 turns of one read_file, per turn, without a bare client's", Unit: "µs", Floor: floor.stat(), Ours: ours.stat(),
-		Figure: over.quantile(0.5), Of: "× RTT", Target: 12, Note: "sandbox none; floor: the bare client",
+		Figure: over.quantile(0.5), Of: "× RTT", Target: 12, Note: "sandbox " + b.box + "; floor: the bare client",
 	})
 	return nil
 }
