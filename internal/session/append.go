@@ -44,8 +44,8 @@ func (s *session) record(m protocol.Message, then ...chan<- error) {
 
 const maxFrame = 240 << 10
 
-// flush publishes the next frame unless one is in flight. A token_usage waits for
-// its request_end: the two are one step (L043).
+// flush publishes the next frame unless one is in flight. What is half a step waits
+// for its other half (see unready).
 func (s *session) flush(ctx context.Context) {
 	if len(s.flying) > 0 || len(s.queue) == 0 || s.fault != nil {
 		return
@@ -59,8 +59,8 @@ func (s *session) flush(ctx context.Context) {
 		}
 		n++
 	}
-	if n == len(s.queue) && s.halfway() {
-		if n--; n == 0 {
+	if n == len(s.queue) {
+		if n -= s.unready(); n <= 0 {
 			return
 		}
 	}
@@ -211,6 +211,28 @@ func (s *session) halfway() bool {
 	}
 	_, half := s.queue[len(s.queue)-1].message.Payload.(protocol.TokenUsage)
 	return half
+}
+
+// unready is how many records at the end of the queue wait for what belongs to them:
+// a token_usage for its request_end, a task_begin for all of its prompt, so that an
+// owner that dies leaves both or neither.
+func (s *session) unready() int {
+	if s.halfway() {
+		return 1
+	}
+	for i := len(s.queue) - 1; i >= 0; i-- {
+		switch p := s.queue[i].message.Payload.(type) {
+		case protocol.TaskBegin:
+			if n := len(s.queue) - i; p.Of == "run" && n <= s.prompt {
+				return n
+			}
+			return 0
+		case protocol.Text, protocol.ImageURL:
+		default:
+			return 0
+		}
+	}
+	return 0
 }
 
 // release takes what had to wait for a request_end.

@@ -23,13 +23,15 @@ func (p *Peers) Knew(id protocol.ID, link time.Time) bool { return p.knew(id, li
 func (p *Peers) Before(self protocol.ID) (protocol.ID, bool) { return p.before(self) }
 
 // Queued returns what a session queues for its trace, in order, when the engine says
-// all of said and running calls record what is in between.
-func Queued(b *bus.Bus, said ...protocol.Payload) ([]string, error) {
+// all of said and running calls record what is in between; and how many records at
+// the end may not leave yet. The task's prompt has that many messages.
+func Queued(b *bus.Bus, prompt int, said ...protocol.Payload) (queued []string, unready int, err error) {
 	h, err := New(Config{Bus: b, Models: func(string) (Model, error) { return Model{}, nil }})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s := newSession(h, "s1")
+	s.prompt = prompt
 	for _, p := range said {
 		switch p.(type) {
 		case protocol.CallDispatched, protocol.CallFate:
@@ -39,9 +41,8 @@ func Queued(b *bus.Bus, said ...protocol.Payload) ([]string, error) {
 		}
 	}
 	s.working.Wait()
-	var queued []string
 	for _, r := range s.queue {
 		queued = append(queued, r.message.String())
 	}
-	return queued, nil
+	return queued, s.unready(), nil
 }
