@@ -23,20 +23,13 @@ type fleet struct {
 	workers       []*proc
 }
 
-func newFleet(t *testing.T, orchestrators, workers int) *fleet {
+// newFleet is a broker alone, for a model that is chosen before the rest starts.
+func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{world: newWorld(t)}
 	url, server := f.nats()
 	f.env["NATS_URL"], f.server = url, server
 	f.port = portOf(t, url)
-	f.endpointIfNone()
-	for range orchestrators {
-		f.orchestrator()
-	}
-	for n := range workers {
-		f.worker(n)
-	}
-	f.ready(workers)
 	return f
 }
 
@@ -45,13 +38,6 @@ func portOf(t *testing.T, url string) int {
 	n, err := strconv.Atoi(url[len("nats://127.0.0.1:"):])
 	require.NoError(t, err)
 	return n
-}
-
-// endpointIfNone makes the demo model the default.
-func (f *fleet) endpointIfNone() {
-	if f.env["ROOKERY_MODEL"] == "" {
-		f.env["ROOKERY_MODEL"] = "demo"
-	}
 }
 
 func (f *fleet) orchestrator() *proc {
@@ -120,7 +106,7 @@ func (f *fleet) follow(ctx context.Context, c *client.Client, t client.Task) pro
 }
 
 func TestFleet_RunAttachAndReadAgainAfterARestart(t *testing.T) {
-	f := newFleet(t, 0, 0)
+	f := newFleet(t)
 	s := f.endpoint()
 	f.orchestrator()
 	f.worker(0)

@@ -15,7 +15,7 @@ import (
 // A worker that knows nothing but the contract of the bus serves calls of a pool
 // beside workers that have other tools.
 func TestPythonWorker_ServesAPool(t *testing.T) {
-	f := newFleet(t, 0, 0)
+	f := newFleet(t)
 	s := f.endpoint()
 	f.orchestrator()
 	f.worker(0)

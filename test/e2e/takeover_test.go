@@ -13,7 +13,7 @@ import (
 )
 
 func TestFleet_ASuccessorFinishesTheTaskOfAKilledOrchestrator(t *testing.T) {
-	f := newFleet(t, 0, 0)
+	f := newFleet(t)
 	s := f.endpoint()
 	f.orchestrator()
 	f.worker(0)

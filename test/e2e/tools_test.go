@@ -80,7 +80,7 @@ func TestRun_ToolsOfTheUsersFile(t *testing.T) {
 // Labels choose the worker; status tells what each one does; a drained worker
 // finishes what runs and ends, and what it left in the background ends with it.
 func TestFleet_LabelsStatusAndDrain(t *testing.T) {
-	f := newFleet(t, 0, 0)
+	f := newFleet(t)
 	s := f.endpoint()
 	f.orchestrator()
 	f.worker(0)
@@ -127,7 +127,7 @@ func (f *fleet) drained(wid string) string {
 
 // A workspace that a dead worker had made is replaced, and the model is told.
 func TestFleet_SessionOutlivesTheMachineOfItsWorkspace(t *testing.T) {
-	f := newFleet(t, 0, 0)
+	f := newFleet(t)
 	s := f.endpoint()
 	f.orchestrator()
 	f.worker(0)
