@@ -146,14 +146,13 @@ func TestFleet_CountsWhatItHasJustPlaced(t *testing.T) {
 func TestFleet_MadeWorkspaceIsReplacedAndTheModelToldSo(t *testing.T) {
 	m := &script{steps: many(3)}
 	r := newRig(t, m)
-	r.worker.made = true
 	r.host(t, "o1", soon)
 	require.Equal(t, protocol.ReplyAccepted, r.task(t, "s1", prompt("t1", "go", allow)).Code)
 	require.Equal(t, protocol.ID("w1"), r.status(t, "s1").Worker)
 	r.depart(t, r.worker)
 	require.Contains(t, r.task(t, "s1", prompt("t2", "on", allow)).Reason, "no worker of pool default is there")
 
-	r.join(t, "w2").made = true
+	r.join(t, "w2")
 	require.Equal(t, protocol.ReplyAccepted, r.task(t, "s1", prompt("t3", "on", allow)).Code)
 	require.Equal(t, protocol.ID("w2"), r.status(t, "s1").Worker)
 	in := m.request(1).Input
@@ -167,7 +166,6 @@ func TestFleet_MadeWorkspaceIsReplacedAndTheModelToldSo(t *testing.T) {
 func TestFleet_WorkspaceThatWasRemovedIsReplaced(t *testing.T) {
 	m := &script{steps: many(2)}
 	r := newRig(t, m)
-	r.worker.made = true
 	r.host(t, "o1")
 	require.Equal(t, protocol.ReplyAccepted, r.task(t, "s1", prompt("t1", "go", allow)).Code)
 	r.worker.mu.Lock()
@@ -182,11 +180,10 @@ func TestFleet_WorkspaceThatWasRemovedIsReplaced(t *testing.T) {
 func TestFleet_RestartOfAWorkerIsWaitedFor(t *testing.T) {
 	m := &script{steps: many(2)}
 	r := newRig(t, m)
-	r.worker.made = true
 	r.host(t, "o1", func(c *session.Config) { c.ReplaceAfter = time.Hour })
 	require.Equal(t, protocol.ReplyAccepted, r.task(t, "s1", prompt("t1", "go", allow)).Code)
 	r.depart(t, r.worker)
-	r.join(t, "w2").made = true
+	r.join(t, "w2")
 	replies := make(chan protocol.Reply, 1)
 	go func() {
 		reply, err := r.client.Command(context.Background(), "s1", protocol.VerbRun, prompt("t2", "on", allow))
@@ -195,7 +192,7 @@ func TestFleet_RestartOfAWorkerIsWaitedFor(t *testing.T) {
 		}
 		close(replies)
 	}()
-	r.join(t, "w1").made = true
+	r.join(t, "w1")
 	require.Equal(t, protocol.ReplyAccepted, (<-replies).Code)
 	require.Equal(t, protocol.ID("w1"), r.status(t, "s1").Worker)
 	r.untilIdle(t, "s1")

@@ -154,8 +154,7 @@ type worker struct {
 	quiet   func()        // ends fetching
 	serving sync.WaitGroup
 	left    bool
-	made    bool // its workspaces are its own
-	gone    bool // those it made were removed
+	gone    bool // the workspaces it made were removed
 }
 
 func newWorker(t *testing.T, b *bus.Bus, id protocol.ID, change ...func(*protocol.WorkerInfo)) *worker {
@@ -214,7 +213,7 @@ func (w *worker) register(t *testing.T) {
 
 func (w *worker) control(verb string, c protocol.Control, respond func(protocol.ControlReply)) {
 	w.mu.Lock()
-	r := protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session), Made: w.made}}
+	r := protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session), Made: c.Workspace.Path == "" || c.Workspace.Made}}
 	if verb == "adopt" && w.gone && c.Workspace.Made {
 		r.OK, r.Gone = false, true
 	}
