@@ -172,11 +172,13 @@ func TestLink_CutOfTheOnlyOwner(t *testing.T) {
 	require.Equal(t, map[string]int{string(sid) + "/1-0 step-1": 1}, r.ledger())
 }
 
-// An owner that is stopped is deposed: at once when its connection is gone, too, else
-// when its lease is. When it wakes up it says nothing more: its records are refused,
-// its fragments dropped by viewers.
+// An owner that is cut off, or stopped, is deposed: at once when its connection is
+// gone, else when its lease is. When it comes back it says nothing more: its records
+// are refused, its fragments dropped by viewers.
 func TestOwner_WakesUpDeposed(t *testing.T) {
-	for name, cut := range map[string]bool{"its connection is gone": true, "its lease is gone": false} {
+	for name, c := range map[string]struct{ stop, cut bool }{
+		"its connection is gone": {true, true}, "its lease is gone": {true, false}, "its link is cut": {false, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -196,8 +198,10 @@ func TestOwner_WakesUpDeposed(t *testing.T) {
 			seen := r.watch(req.Session)
 			seen.says("half ")
 
-			owner.signal(syscall.SIGSTOP)
-			if cut {
+			if c.stop {
+				owner.signal(syscall.SIGSTOP)
+			}
+			if c.cut {
 				w.sever()
 			}
 			seen.says("whole") // the survivor's request runs
