@@ -13,6 +13,7 @@ import (
 	"rookery/client"
 	"rookery/internal/bus"
 	"rookery/internal/engine/enginetest"
+	"rookery/internal/llm/llmtest"
 	"rookery/internal/trace"
 	"rookery/protocol"
 )
@@ -49,11 +50,17 @@ type stackHook struct {
 // saw the discipline of fragments.
 func playStack(t *testing.T, s *enginetest.Scenario) *enginetest.Result {
 	t.Helper()
+	return playStackWith(t, s, nil)
+}
+
+// playStackWith is playStack with an endpoint that picks its replies by the request.
+func playStackWith(t *testing.T, s *enginetest.Scenario, pick func(llmtest.Request) int) *enginetest.Result {
+	t.Helper()
 	var result *enginetest.Result
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		p := &stack{
-			stage: newStage(t, s), ctx: ctx, tasks: map[string]bool{}, ended: map[string]bool{}, changed: make(chan struct{}),
+			stage: newStage(t, s, pick), ctx: ctx, tasks: map[string]bool{}, ended: map[string]bool{}, changed: make(chan struct{}),
 		}
 		defer p.stage.close()
 		defer p.watching.Wait()
@@ -76,9 +83,13 @@ func playStack(t *testing.T, s *enginetest.Scenario) *enginetest.Result {
 func (p *stack) play() {
 	started := false
 	for _, st := range p.s.Script {
-		if st.Verb != enginetest.VerbConfig && st.Verb != enginetest.VerbModel && !started {
-			p.start()
-			started = true
+		switch st.Verb {
+		case enginetest.VerbConfig, enginetest.VerbModel, enginetest.VerbTool, enginetest.VerbAt:
+		default:
+			if !started {
+				p.start()
+				started = true
+			}
 		}
 		p.step(st)
 		time.Sleep(settling)
@@ -135,6 +146,9 @@ func (p *stack) act(st enginetest.Statement) bool {
 	case err != nil:
 		p.fault(st.Line, "%s: %v", st.Verb, err)
 		return false
+	}
+	if st.Want == nil && !reply.Code.Accepted() {
+		p.t.Logf("%s:%d: %s is refused: %s %s", p.s.File, st.Line, st.Verb, reply.Code, reply.Reason)
 	}
 	if st.Want != nil && !st.Want.Match(reply.Code, reply.Reason) {
 		p.fault(st.Line, "%s: the reply is %s %q, wanted %s %s", st.Verb, reply.Code, reply.Reason, st.Want.Word, st.Want.Reason)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,14 +55,23 @@ type process struct {
 	done chan struct{}
 }
 
-func newStage(t *testing.T, s *enginetest.Scenario) *stage {
+// newStage makes what is there before the first statement. Without pick replies come
+// in order.
+func newStage(t *testing.T, s *enginetest.Scenario, pick func(llmtest.Request) int) *stage {
 	t.Helper()
 	f := &stage{t: t, s: s, gates: &enginetest.Gates{}, root: t.TempDir(), hosts: map[protocol.ID]*process{}}
 	f.endpoint = llmtest.StartPipe(t)
+	var replies [][]llmtest.Step
 	for _, r := range s.Replies() {
 		reply, err := steps(r, f.gates)
 		require.NoError(t, err, s.File)
-		f.endpoint.Reply(reply...)
+		replies = append(replies, reply)
+		if pick == nil {
+			f.endpoint.Reply(reply...)
+		}
+	}
+	if pick != nil {
+		f.endpoint.Choose(func(r llmtest.Request) []llmtest.Step { return replies[pick(r)] })
 	}
 	client, err := llm.New(llm.Config{BaseURL: f.endpoint.URL, Model: "scripted", Transport: f.endpoint.Transport})
 	require.NoError(t, err)
@@ -158,6 +169,16 @@ func (f *stage) startWorker() {
 		}
 	})
 	<-w.SignedOn()
+	for !f.leased(b, w.ID(), w.Boot()) {
+		time.Sleep(latency)
+	}
+}
+
+// leased reports that a worker can be given a workspace.
+func (f *stage) leased(b *bus.Bus, id protocol.ID, boot string) bool {
+	leases, err := b.Leases(f.t.Context())
+	require.NoError(f.t, err)
+	return slices.ContainsFunc(leases, func(l bus.Lease) bool { return l.Kind == bus.LeaseWorker && l.ID == id && l.Boot == boot })
 }
 
 // kill ends a process as kill -9 does: the broker sees its connections close, and
