@@ -9,7 +9,8 @@
 //
 // All of them are this program, run again; Main tells which one a process is. They
 // talk over socket pairs. /tmp, the home directory, the loopback network and shared
-// memory are the session's; processes are the call's.
+// memory are the session's; processes are the call's. One init waits ahead in each
+// session, because to begin takes a process longer than a call to start.
 //
 // # Invariants
 //

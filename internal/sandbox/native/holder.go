@@ -49,6 +49,7 @@ type holderReply struct {
 type holder struct {
 	mu    sync.Mutex // held from a start to its entry in calls
 	calls map[int]*running
+	spare *spare        // nil for a moment after it was assigned
 	wake  chan struct{} // see spawner
 	soft  *softMemory
 }
@@ -70,6 +71,7 @@ func runHolder() {
 	h := &holder{calls: map[int]*running{}, wake: make(chan struct{}, 1)}
 	h.soft = &softMemory{holder: h, calls: map[int]int64{}}
 	go h.reap() // ends with the process
+	_ = h.prepare()
 	for {
 		var r holderRequest
 		files, err := confine.Recv(fdSocket, &r)
@@ -84,6 +86,7 @@ func runHolder() {
 			_ = confine.Send(fdSocket, holderReply{ID: r.ID, Err: failed("start the process", err)})
 		}
 		confine.CloseAll(files)
+		_ = h.prepare() // else the next call does, and hears why not
 	}
 }
 
@@ -120,31 +123,86 @@ func (h *holder) start(r holderRequest, files []*os.File) error {
 	if len(files) != 1 {
 		return fmt.Errorf("the request has %d descriptors", len(files))
 	}
-	role, attr := "init", &syscall.SysProcAttr{
+	if r.Helper {
+		return h.startHelper(r.ID, files[0])
+	}
+	if err := h.prepare(); err != nil {
+		return err
+	}
+	s := h.assign(r)
+	if s == nil {
+		return errors.New("the call's first process has died")
+	}
+	defer func() { _ = s.socket.Close() }()
+	return confine.Send(int(s.socket.Fd()), struct{}{}, int(files[0].Fd()))
+}
+
+// A spare is a call's init that waits for its call: a new process takes longer to
+// begin than a call to start.
+type spare struct {
+	pid    int
+	socket *os.File
+}
+
+// prepare starts a spare where there is none. Only the main thread calls it.
+func (h *holder) prepare() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.spare != nil {
+		return nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	defer func() { _ = unix.Close(pair[1]) }()
+	s := &spare{socket: os.NewFile(uintptr(pair[0]), "spare")}
+	s.pid, err = h.fork(0, "init", pair[1], []string{"GOMAXPROCS=1", "GOGC=off"}, &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWPID | unix.CLONE_NEWNS,
 		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
 		Pdeathsig:   unix.SIGKILL, Setsid: true,
-	}
-	env := []string{"GOMAXPROCS=1", "GOGC=off"}
-	if r.Helper {
-		role, env = "helper", []string{"GOMAXPROCS=2"}
-		attr.Cloneflags, attr.AmbientCaps = 0, nil
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	pid, err := syscall.ForkExec(programFile, []string{marker, role}, &syscall.ProcAttr{
-		Dir: "/", Env: env, Files: []uintptr{0, 1, 2, files[0].Fd(), fdFilter}, Sys: attr,
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, s.socket.Close())
 	}
-	h.calls[pid] = &running{id: r.ID}
-	h.soft.watch(pid, r.Memory)
+	h.spare = s
+	return nil
+}
+
+// assign makes the spare a call's.
+func (h *holder) assign(r holderRequest) *spare {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.spare
+	if s != nil {
+		h.spare = nil
+		h.calls[s.pid].id = r.ID
+		h.soft.watch(s.pid, r.Memory)
+	}
+	return s
+}
+
+func (h *holder) startHelper(id uint64, socket *os.File) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err := h.fork(id, "helper", int(socket.Fd()), []string{"GOMAXPROCS=2"}, &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setsid: true})
+	return err
+}
+
+// fork starts this program in a role; the caller holds mu.
+func (h *holder) fork(id uint64, role string, socket int, env []string, attr *syscall.SysProcAttr) (int, error) {
+	pid, err := syscall.ForkExec(programFile, []string{marker, role}, &syscall.ProcAttr{
+		Dir: "/", Env: env, Files: []uintptr{0, 1, 2, uintptr(socket), fdFilter}, Sys: attr,
+	})
+	if err != nil {
+		return 0, err
+	}
+	h.calls[pid] = &running{id: id}
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
-	return nil
+	return pid, nil
 }
 
 func (h *holder) kill(id uint64) {
@@ -183,8 +241,13 @@ func (h *holder) reap() {
 		pid, _ := unix.Wait4(-1, &status, unix.WNOHANG, &usage)
 		c, ok := h.calls[pid]
 		delete(h.calls, pid)
+		unused := h.spare != nil && h.spare.pid == pid
+		if unused {
+			_ = h.spare.socket.Close()
+			h.spare = nil
+		}
 		h.mu.Unlock()
-		if !ok {
+		if !ok || unused {
 			continue
 		}
 		h.soft.forget(pid)

@@ -48,14 +48,25 @@ type initProcess struct {
 	stdio    [3]*os.File
 	path     string
 	missing  bool // there is no such program
+	filter   []byte
 }
 
 func runInit() {
 	p := &initProcess{}
-	if err := p.setUp(); err != nil {
+	err := p.prepare()
+	awaitCall()
+	if err == nil {
+		err = p.setUp()
+	}
+	if err != nil {
 		p.refuse(err)
 		return
 	}
+	p.serve()
+}
+
+// serve runs the command and passes signals on to it.
+func (p *initProcess) serve() {
 	started := make(chan int, 1)
 	go reapAll(started) // ends this process
 	pid, err := p.start()
@@ -110,27 +121,43 @@ func reapAll(started <-chan int) {
 	}
 }
 
-func (p *initProcess) setUp() *stageError {
-	var filter []byte
+// prepare does what needs no call yet.
+func (p *initProcess) prepare() *stageError {
 	return try(
 		step{"keep descriptors back", func() error { return confine.CloseFrom(fdSocket) }},
 		step{"hide the init", confine.Hide},
-		step{"receive the command", p.receive},
-		step{"leave the control groups' view", func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		step{"mount /proc", mountProc},
-		step{"hide this program", p.hideProgram},
 		step{"read the system call filter", func() (err error) {
-			filter, err = confine.Read(os.NewFile(fdFilter, "filter"))
+			p.filter, err = confine.Read(os.NewFile(fdFilter, "filter"))
 			return err
 		}},
+	)
+}
+
+func (p *initProcess) setUp() *stageError {
+	return try(
+		step{"receive the command", p.receive},
+		step{"leave the control groups' view", func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
+		step{"hide this program", p.hideProgram},
 		step{"open the terminal", p.openTerminal},
 		step{"find the command", p.find},
 		step{"set limits", func() error { return confine.Limit(p.spec.Limits) }},
 		step{"drop capabilities", confine.DropCapabilities},
 		step{"refuse new privileges", confine.NoNewPrivileges},
 		step{"set up landlock", confineFiles},
-		step{"install the system call filter", func() error { return confine.Install(filter) }},
+		step{"install the system call filter", func() error { return confine.Install(p.filter) }},
 	)
+}
+
+// awaitCall waits, perhaps long, until the holder hands over a call's socket, which
+// takes the place of the holder's. Without one this process ends.
+func awaitCall() {
+	var none struct{}
+	files, err := confine.Recv(fdSocket, &none)
+	if err != nil || len(files) != 1 || unix.Dup3(int(files[0].Fd()), fdSocket, unix.O_CLOEXEC) != nil {
+		syscall.Exit(0) // the session is over
+	}
+	confine.CloseAll(files)
 }
 
 func (p *initProcess) receive() error {
