@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"rookery/internal/bus"
 	"rookery/internal/crash"
@@ -220,8 +221,8 @@ func (s *session) unready() int {
 	if s.halfway() {
 		return 1
 	}
-	for i := len(s.queue) - 1; i >= 0; i-- {
-		switch p := s.queue[i].message.Payload.(type) {
+	for i, r := range slices.Backward(s.queue) {
+		switch p := r.message.Payload.(type) {
 		case protocol.TaskBegin:
 			if n := len(s.queue) - i; p.Of == "run" && n <= s.prompt {
 				return n

@@ -30,8 +30,11 @@ func TestAppend_NothingPartsATokenUsageFromItsRequestEnd(t *testing.T) { // L043
 func TestAppend_TaskBeginLeavesWithAllOfItsPrompt(t *testing.T) {
 	r := newRig(t, &script{})
 	said := []protocol.Payload{
-		protocol.SessionMeta{SessionID: "s1"}, protocol.TaskBegin{TaskID: "t1", Of: "run"}, protocol.UserText("look"),
-		protocol.ImageURL{Role: protocol.User, ImageURL: "data:image/png;base64,AA=="}, protocol.RequestBegin{},
+		protocol.SessionMeta{SessionID: "s1"},
+		protocol.TaskBegin{TaskID: "t1", Of: "run"},
+		protocol.UserText("look"),
+		protocol.ImageURL{Role: protocol.User, ImageURL: "data:image/png;base64,AA=="},
+		protocol.RequestBegin{},
 	}
 	for n, want := range []int{0, 0, 1, 2, 0, 0} {
 		_, unready, err := session.Queued(r.client, 2, said[:n]...)

@@ -29,8 +29,8 @@ func TestBroker_KilledTwentyTimesDuringOneTask(t *testing.T) {
 	r.connect()
 	r.orchestrator("o1", "")
 	r.orchestrator("o2", "")
-	r.worker("w1", "")
-	req := r.request(r.brain.teach(paced(n)), "allow-all")
+	r.worker("")
+	req := r.request(r.brain.teach(paced(n)))
 	sid := r.run(req)
 	for k := range kills {
 		r.began(k + 1)
@@ -66,7 +66,7 @@ func TestPrompts_OneOfAHundredBeginsATask(t *testing.T) {
 	r := newRig(t)
 	r.orchestrator("o1", "")
 	r.orchestrator("o2", "")
-	r.worker("w1", "")
+	r.worker("")
 	for _, idle := range []protocol.ID{protocol.NewSessionID(), r.idle()} {
 		gate := "all have asked " + string(idle)
 		prompt := r.brain.teach(func(view) []llmtest.Step {
@@ -74,7 +74,7 @@ func TestPrompts_OneOfAHundredBeginsATask(t *testing.T) {
 		})
 		before := count(r.stored(idle), "+task_begin")
 		accepted := r.storm(100, func(int) client.RunRequest {
-			req := r.request(prompt, "allow-all")
+			req := r.request(prompt)
 			req.Session = idle
 			return req
 		})
@@ -88,7 +88,7 @@ func TestPrompts_OneOfAHundredBeginsATask(t *testing.T) {
 // idle makes a session that has run a task.
 func (r *rig) idle() protocol.ID {
 	r.t.Helper()
-	sid := r.run(r.request(r.brain.teach(func(view) []llmtest.Step { return answer("ready") }), "allow-all"))
+	sid := r.run(r.request(r.brain.teach(func(view) []llmtest.Step { return answer("ready") })))
 	r.verify(sid)
 	return sid
 }
@@ -140,8 +140,8 @@ func TestTakeover_ARequestThatKillsEveryOrchestrator(t *testing.T) {
 	for k := range 4 {
 		owners = append(owners, r.orchestrator(fmt.Sprintf("o%d", k+1), "after-request-begin"))
 	}
-	r.worker("w1", "")
-	req := r.request(r.brain.teach(func(view) []llmtest.Step { return answer("never asked") }), "allow-all")
+	r.worker("")
+	req := r.request(r.brain.teach(func(view) []llmtest.Step { return answer("never asked") }))
 	_, _ = r.client.At("o1").Run(t.Context(), req) // its answer may die with the owner
 	lines := r.until(req.Session, "+task_end")
 	require.Equal(t, []string{`abort("orchestrator lost 3 times in this turn")`, "+task_end(failed)"}, lines[len(lines)-2:])
@@ -167,9 +167,9 @@ func TestBroker_LeaderOfAClusterIsKilled(t *testing.T) {
 	r.connect()
 	r.orchestrator("o1", "")
 	r.orchestrator("o2", "")
-	r.worker("w1", "")
+	r.worker("")
 	const n = 12
-	req := r.request(r.brain.teach(paced(n)), "allow-all")
+	req := r.request(r.brain.teach(paced(n)))
 	sid := r.run(req)
 	r.began(3)
 	servers[r.leader("TRACE")].kill()

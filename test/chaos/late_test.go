@@ -17,8 +17,8 @@ func TestWorker_ThatSleepsOverAnAbort(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.orchestrator("o1", "")
-	w := r.worker("w1", "")
-	sid := r.run(r.request(r.brain.teach(awaiting), "allow-all"))
+	w := r.worker("")
+	sid := r.run(r.request(r.brain.teach(awaiting)))
 	r.began(1)
 	w.signal(syscall.SIGSTOP)
 	running, err := r.client.Abort(t.Context(), sid, "user")
@@ -26,13 +26,13 @@ func TestWorker_ThatSleepsOverAnAbort(t *testing.T) {
 	require.True(t, running)
 	lines := r.verify(sid)
 	require.Contains(t, lines, "+task_end(aborted)")
-	require.Equal(t, fmt.Sprintf("tool_call_output[step-1,aborted]%q", protocol.NoteInterrupted), outputOf(t, lines, "step-1"))
+	require.Equal(t, fmt.Sprintf("tool_call_output[step-1,aborted]%q", protocol.NoteInterrupted), outputOf(t, lines))
 
 	results := r.overhear("rk.done.*.*." + string(sid) + ".*.d")
 	r.let()
 	w.signal(syscall.SIGCONT)
 	<-results
-	second := r.request(r.brain.teach(steps(1)), "allow-all")
+	second := r.request(r.brain.teach(steps(1)))
 	second.Session = sid
 	r.run(second)
 	r.wait(func() bool { return count(r.lines(sid), "+task_end(completed)") == 1 }, because("the next task does not end"))
@@ -49,7 +49,7 @@ func TestWorker_ThatStaysAwayForTooLong(t *testing.T) {
 	r.orchestrator("o1", "")
 	w := r.start("toolworker", r.with("NATS_URL", wire.url()), r.workerArgs("w1")...)
 	w.says("signed on")
-	sid := r.run(r.request(r.brain.teach(awaiting), "allow-all"))
+	sid := r.run(r.request(r.brain.teach(awaiting)))
 	r.began(1)
 	wire.sever()
 	w.says("call finished") // its time was over
@@ -70,12 +70,12 @@ func TestTakeover_OfManySurvivorsOneTakesOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	owner := r.orchestrator("victim", "")
-	r.worker("w1", "")
+	r.worker("")
 	survivors := []protocol.ID{"o1", "o2", "o3"}
 	for _, node := range survivors {
 		r.orchestrator(string(node), "")
 	}
-	req := r.request(r.brain.teach(awaiting), "allow-all")
+	req := r.request(r.brain.teach(awaiting))
 	_, err := r.client.At("victim").Run(t.Context(), req)
 	require.NoError(t, err)
 	r.began(1)

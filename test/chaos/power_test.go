@@ -30,7 +30,7 @@ func TestPower_TheTraceForgetsWhatTheResultsKnow(t *testing.T) {
 			return step(3, "")
 		}
 		return []llmtest.Step{llmtest.Hold("never")}
-	}), "allow-all")
+	}))
 	machine := r.powerUp()
 	r.connect()
 	sid := r.run(req)
@@ -63,7 +63,7 @@ type machine []*proc
 
 func (r *rig) powerUp() machine {
 	r.t.Helper()
-	return machine{r.broker(), r.orchestrator("o1", ""), r.worker("w1", "")}
+	return machine{r.broker(), r.orchestrator("o1", ""), r.worker("")}
 }
 
 func (m machine) cut() {

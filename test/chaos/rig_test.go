@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"context"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -100,10 +101,7 @@ func (r *rig) connect() {
 
 // with is the rig's environment and more, in pairs.
 func (r *rig) with(pairs ...string) map[string]string {
-	env := map[string]string{}
-	for k, v := range r.env {
-		env[k] = v
-	}
+	env := maps.Clone(r.env)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
 			env[pairs[i]] = pairs[i+1]
@@ -120,10 +118,11 @@ func (r *rig) orchestrator(node, point string) *proc {
 	return p
 }
 
-// worker starts the worker of a root, which keeps its id, until it is signed on.
-func (r *rig) worker(name, point string) *proc {
+// worker starts a worker, always on the same root, which keeps its id, and waits
+// until it is signed on.
+func (r *rig) worker(point string) *proc {
 	r.t.Helper()
-	p := r.start("toolworker", r.with(crash.Variable, point), r.workerArgs(name)...)
+	p := r.start("toolworker", r.with(crash.Variable, point), r.workerArgs("w1")...)
 	p.says("signed on")
 	return p
 }
@@ -255,10 +254,10 @@ func (r *rig) asked(req client.RunRequest, n int) {
 }
 
 // request is for a task of a new session.
-func (r *rig) request(prompt, approve string) client.RunRequest {
+func (r *rig) request(prompt string) client.RunRequest {
 	return client.RunRequest{
 		Session: protocol.NewSessionID(), ID: protocol.Token(8), Prompt: prompt,
-		Options: protocol.TaskOptions{Approve: approve}, New: protocol.SessionOptions{Workspace: r.workspace},
+		Options: protocol.TaskOptions{Approve: "allow-all"}, New: protocol.SessionOptions{Workspace: r.workspace},
 	}
 }
 

@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 func held(before []llmtest.Step, p plan) plan {
 	return func(v view) []llmtest.Step {
 		if v.Asked == 0 {
-			return append(before[:len(before):len(before)], llmtest.Hold("never"))
+			return append(slices.Clip(before), llmtest.Hold("never"))
 		}
 		return p(v)
 	}
@@ -87,7 +88,7 @@ func TestTakeover_Request(t *testing.T) {
 			point: "after-steering-queued", requests: 3,
 			meanwhile: func(f *fallen) {
 				asked(1)(f)
-				_ = f.node.Steer(f.alive, f.sid, "to the left") // its answer dies with the owner
+				_ = f.node.Steer(f.alive(), f.sid, "to the left") // its answer dies with the owner
 			},
 			want: then([]string{
 				"request_end(timeout)", "request_begin", "*", "request_end(completed)",
@@ -118,7 +119,7 @@ func containsSteering(v view) bool {
 func TestTakeover_Abort(t *testing.T) {
 	abort := func(f *fallen) {
 		asked(1)(f)
-		_, err := f.node.Abort(f.alive, f.sid, "user")
+		_, err := f.node.Abort(f.alive(), f.sid, "user")
 		require.True(f.t, f.died(err), err)
 	}
 	forever := func(view) []llmtest.Step { return []llmtest.Step{stepCall(1, "sleep 600;"), llmtest.Usage(10, 5)} }

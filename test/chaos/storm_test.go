@@ -131,7 +131,7 @@ func (s *storm) run() {
 // begin starts a task.
 func (s *storm) begin(calm bool) {
 	s.t.Helper()
-	task := &stormTask{request: s.request(s.brain.teach(paced(stormSteps)), "allow-all"), calm: calm}
+	task := &stormTask{request: s.request(s.brain.teach(paced(stormSteps))), calm: calm}
 	s.tasks = append(s.tasks, task)
 	s.wait(func() bool {
 		ctx, cancel := context.WithTimeout(s.t.Context(), patience)

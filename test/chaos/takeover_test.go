@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,15 +42,15 @@ type fallen struct {
 	request client.RunRequest
 	sid     protocol.ID
 	owner   *proc
-	node    *client.Client  // what goes to the owner
-	alive   context.Context // ends with the owner
+	node    *client.Client         // what goes to the owner
+	alive   func() context.Context // ends with the owner
 }
 
 // follow makes the case's context, which ends with the owner: an answer that died
 // with it is not waited for.
 func (f *fallen) follow() {
 	ctx, cancel := context.WithCancel(f.t.Context())
-	f.alive = ctx
+	f.alive = func() context.Context { return ctx }
 	go func() { // ends with the owner, which the rig ends
 		<-f.owner.done
 		cancel()
@@ -68,10 +69,10 @@ func (c takeover) run(t *testing.T) {
 		r.env[c.env[i]] = c.env[i+1]
 	}
 	f := &fallen{rig: r, owner: r.orchestrator("victim", c.point), node: r.client.At("victim")}
-	r.worker("w1", "")
+	r.worker("")
 	r.orchestrator("survivor", "") // after the worker: it finds the other's lease
 	f.follow()
-	f.request = r.request(r.brain.teach(c.plan), "allow-all")
+	f.request = r.request(r.brain.teach(c.plan))
 	if c.options != nil {
 		c.options(&f.request)
 	}
@@ -120,7 +121,7 @@ func (r *rig) booked(sid protocol.ID, lines []string) {
 // ask sends the request to the owner, which may die of it.
 func (f *fallen) ask() {
 	f.t.Helper()
-	_, err := f.node.Run(f.alive, f.request)
+	_, err := f.node.Run(f.alive(), f.request)
 	require.True(f.t, f.died(err), err)
 }
 
@@ -196,7 +197,7 @@ func (f *fallen) approve(d protocol.Decision) {
 func (f *fallen) decide(d protocol.Decision) {
 	f.t.Helper()
 	f.until(f.sid, "+approval_request(step-1)")
-	err := f.node.Approve(f.alive, f.sid, "step-1", d, "")
+	err := f.node.Approve(f.alive(), f.sid, "step-1", d, "")
 	require.True(f.t, f.died(err), err)
 }
 
@@ -211,5 +212,5 @@ func reply(text string, session int) []string {
 }
 
 func then(lines []string, more ...string) []string {
-	return append(lines[:len(lines):len(lines)], more...)
+	return append(slices.Clip(lines), more...)
 }

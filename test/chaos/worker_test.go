@@ -34,17 +34,17 @@ func TestWorker_KilledAtEachStepOfACall(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.orchestrator("o1", "")
-			w := r.worker("w1", c.point)
+			w := r.worker(c.point)
 			p := steps(1)
 			if c.effects < 0 {
 				p = slow // acks wait for others, and meanwhile the call runs
 			}
-			req := r.request(r.brain.teach(p), "allow-all")
+			req := r.request(r.brain.teach(p))
 			sid := r.run(req)
 			w.crashed()
-			r.worker("w1", "")
+			r.worker("")
 			lines := r.verify(sid)
-			require.Regexp(t, c.output, outputOf(t, lines, "step-1"))
+			require.Regexp(t, c.output, outputOf(t, lines))
 			require.Contains(t, lines, `text[assistant]"`+c.answer+`"`)
 			require.Contains(t, lines, "+task_end(completed)")
 			if c.fate != "" {
@@ -66,28 +66,28 @@ func TestWorker_KilledWithACallThatReads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.orchestrator("o1", "")
-	w := r.worker("w1", "after-effect")
+	w := r.worker("after-effect")
 	req := r.request(r.brain.teach(func(v view) []llmtest.Step {
 		if _, told := v.Told[1]; !told {
 			return []llmtest.Step{call(1, "list_files", map[string]string{}), llmtest.Usage(10, 5)}
 		}
 		return answer("listed")
-	}), "allow-all")
+	}))
 	sid := r.run(req)
 	w.crashed()
-	r.worker("w1", "")
+	r.worker("")
 	lines := r.verify(sid)
 	require.Contains(t, lines, "+call_fate(step-1,retried)")
 	require.Contains(t, lines, `text[assistant]"listed"`)
 	require.Equal(t, 2, r.brain.requests(req.Prompt))
 }
 
-// outputOf is the line of a call's output, of which there must be one.
-func outputOf(t *testing.T, lines []string, id string) string {
+// outputOf is the line of the first step's output, of which there must be one.
+func outputOf(t *testing.T, lines []string) string {
 	t.Helper()
 	var found []string
 	for _, l := range lines {
-		if strings.HasPrefix(l, "tool_call_output["+id+",") {
+		if strings.HasPrefix(l, "tool_call_output[step-1,") {
 			found = append(found, l)
 		}
 	}
