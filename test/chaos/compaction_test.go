@@ -31,10 +31,22 @@ func TestTakeover_CompactionOfARunningTask(t *testing.T) {
 	for _, c := range []takeover{
 		{name: "it has begun", point: "after-compaction-begin", requests: 4, want: again},
 		{name: "its request has begun", point: "after-request-begin:2", requests: 4, want: then([]string{"request_end(timeout)"}, again...)},
+		{
+			name: "its request runs", died: func(f *fallen) { f.asked(f.request, 2) }, requests: 5, want: then([]string{"request_end(timeout)"}, again...),
+			plan: func(v view) []llmtest.Step {
+				if v.Asked == 1 {
+					return []llmtest.Step{llmtest.Text("[summ"), llmtest.Hold("never")}
+				}
+				return compacting(v)
+			},
+		},
 		{name: "its answer is in", point: "before-compaction-end", requests: 5, want: again},
 		{name: "it has ended", point: "after-compaction-end", requests: 4, want: rest},
 	} {
-		c.env, c.plan, c.effects = []string{"ROOKERY_COMPACTION_MAX_SESSION_TURNS", "1"}, compacting, 1
+		c.env, c.effects = []string{"ROOKERY_COMPACTION_MAX_SESSION_TURNS", "1"}, 1
+		if c.plan == nil {
+			c.plan = compacting
+		}
 		t.Run(c.name, c.run)
 	}
 }

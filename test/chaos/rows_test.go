@@ -42,6 +42,8 @@ func asked(n int) func(*fallen) {
 func TestTakeover_Request(t *testing.T) {
 	hello := func(view) []llmtest.Step { return answer("hello") }
 	for _, c := range []takeover{
+		{name: "the session is taken, nothing is stored", point: "before-append", plan: hello, requests: 1},
+		{name: "the session is made, nothing more", point: "after-append", plan: hello, requests: 1},
 		{
 			name: "only the task has begun", point: "after-task-begin", plan: hello,
 			want: []string{`abort("the prompt was lost with the orchestrator")`, "+task_end(failed)"},
