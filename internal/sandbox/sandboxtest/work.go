@@ -81,7 +81,7 @@ async def f():
 assert asyncio.run(f()) == 0'`},
 		{name: "node", needs: "node", script: `test "$(node -e 'const h=require("http").createServer((q,r)=>r.end("n")).listen(0,"localhost",()=>require("http").get({port:h.address().port,host:"localhost"},r=>r.on("data",d=>{process.stdout.write(d);h.close()})))')" = n`},
 		{name: "node workers", needs: "node", script: `node -e 'const w=require("worker_threads");if(w.isMainThread){new w.Worker(process.argv[1]||"0",{eval:true}).on("exit",c=>process.exit(c))}'`},
-		{name: "curl", needs: "curl python3", script: `python3 -m http.server 8765 --bind 127.0.0.1 > /dev/null 2>&1 & for i in $(seq 100); do curl -sf http://127.0.0.1:8765/ > page && break; sleep 0.05; done; test -s page; kill $!`},
+		{name: "curl", needs: "curl python3", script: `python3 -m http.server 8765 --bind 127.0.0.1 > /dev/null 2>&1 & for i in $(seq 100); do kill -0 $!; curl -sf http://127.0.0.1:8765/ > page && break; sleep 0.05; done; test -s page; kill $!`},
 		{name: "gdb", needs: "gdb gcc", script: `printf 'int g=7;int main(){return g-7;}' > d.c; gcc -g d.c -o d.out; gdb -q -batch -ex 'break main' -ex run -ex 'print g' ./d.out 2>&1 | grep -q '= 7'`},
 		{name: "strace", needs: "strace", script: `strace -f -o tr true && grep -q execve tr`},
 		{name: "terminal", needs: "tty stty", pty: true, script: `tty && stty size && test -t 0 -a -t 1`},
@@ -132,6 +132,9 @@ func (b *bench) missing(programs string) string {
 	return ""
 }
 
+// jobTime is when a job that hangs is given up: the longest compiles a runtime.
+const jobTime = 5 * time.Minute
+
 func (b *bench) job(i int, j job) (string, bool) {
 	shell := "sh"
 	if strings.Contains(j.needs, "bash") {
@@ -140,7 +143,7 @@ func (b *bench) job(i int, j job) (string, bool) {
 	dir := fmt.Sprintf("job%d", i)
 	_, r := b.run(sandbox.CallSpec{Argv: []string{"mkdir", "-p", dir}, Merge: true})
 	require.Zero(b.t, r.Exit)
-	spec := sandbox.CallSpec{Argv: []string{shell, "-ec", j.script + "\necho ok"}, Dir: dir, Merge: true, Timeout: time.Minute}
+	spec := sandbox.CallSpec{Argv: []string{shell, "-ec", j.script + "\necho ok"}, Dir: dir, Merge: true, Timeout: jobTime}
 	if j.pty {
 		spec.PTY = &sandbox.Size{Rows: 24, Cols: 80}
 	}
