@@ -27,7 +27,8 @@ const (
 	killsARound   = 12
 )
 
-// TestStorm kills at random: processes with SIGKILL and SIGSTOP, the broker, links.
+// TestStorm strikes at random: it kills, stops and ends processes, kills the broker, or
+// everything at once, and cuts links.
 // CHAOS_SEED plays a failure again, CHAOS_KILLS sets how many kills there are.
 func TestStorm(t *testing.T) {
 	t.Parallel()
@@ -171,19 +172,22 @@ func (s *storm) strike() {
 	s.t.Helper()
 	names := slices.Sorted(maps.Keys(s.members))
 	m := s.members[names[s.dice.IntN(len(names))]]
-	kind := []string{"kill", "kill", "kill", "stop", "cut", "broker"}[s.dice.IntN(6)]
-	if kind == "broker" {
-		s.note("kill the broker")
-		s.server.kill()
-		s.pause(0, 300)
-		s.server = s.broker()
-		return
-	}
-	if m.orchestrates() {
+	kinds := []string{"kill", "kill", "kill", "stop", "cut", "end", "broker", "everything"}
+	kind := kinds[s.dice.IntN(len(kinds))]
+	if m.orchestrates() || kind == "everything" {
 		s.mayFall()
 	}
 	s.note(kind + " " + m.name)
 	switch kind {
+	case "broker":
+		s.server.kill()
+		s.pause(0, 300)
+		s.server = s.broker()
+	case "everything":
+		s.killAll(names)
+	case "end":
+		m.proc.stop()
+		s.launch(m)
 	case "kill":
 		if !m.orchestrates() {
 			s.dead++
@@ -199,6 +203,23 @@ func (s *storm) strike() {
 		m.wire.sever()
 		s.pause(50, 1500)
 		m.wire.mend()
+	}
+}
+
+// killAll kills every process, the broker in the middle, and starts all again.
+func (s *storm) killAll(names []string) {
+	s.t.Helper()
+	for _, name := range names[:len(names)/2] {
+		s.members[name].proc.kill()
+	}
+	s.server.kill()
+	for _, name := range names[len(names)/2:] {
+		s.members[name].proc.kill()
+		s.dead++
+	}
+	s.server = s.broker()
+	for _, name := range names {
+		s.launch(s.members[name])
 	}
 }
 
