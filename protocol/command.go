@@ -186,8 +186,11 @@ type Entry struct {
 	Node    ID     `json:"node,omitempty"`
 	Epoch   uint64 `json:"epoch,omitempty"`
 	Title   string `json:"title,omitempty"`
-	At      string `json:"at,omitempty"`
-	Model   string `json:"model,omitempty"`
+	// Untitled says that the title is the first line of a prompt, because the model
+	// was not asked yet.
+	Untitled bool   `json:"untitled,omitempty"`
+	At       string `json:"at,omitempty"`
+	Model    string `json:"model,omitempty"`
 	// Workspace is where its tools work, as {host, path, worker}.
 	Workspace WorkspaceRef `json:"workspace,omitzero"`
 }

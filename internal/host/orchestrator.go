@@ -1,12 +1,15 @@
 package host
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"strings"
 
 	"rookery/internal/bus"
 	"rookery/internal/config"
+	"rookery/internal/engine"
+	"rookery/internal/llm"
 	"rookery/internal/session"
 	"rookery/internal/tool"
 	"rookery/protocol"
@@ -19,7 +22,8 @@ func sessionConfig(b *bus.Bus, cfg *config.Config, private bool, ms *models, log
 		node = newNode()
 	}
 	return session.Config{
-		Bus: b, Node: node, Models: ms.find, System: cfg.System, Settings: settings(cfg),
+		Titler: titler(cfg),
+		Bus:    b, Node: node, Models: ms.find, System: cfg.System, Settings: settings(cfg),
 		Policy: func(pool, tool string) session.Policy {
 			p := cfg.Policy(pool, tool)
 			return session.Policy{Permission: p.Permission, Idempotent: p.Idempotent, Timeout: cfg.Tools.Timeouts[tool]}
@@ -66,4 +70,18 @@ func idFrom(name string) protocol.ID {
 		id = "host"
 	}
 	return protocol.ID(id)
+}
+
+// titler asks the session's model for titles where the configuration wants that. The
+// demo model has none to give.
+func titler(cfg *config.Config) session.Titler {
+	if !cfg.Title {
+		return nil
+	}
+	return func(ctx context.Context, m session.Model, task []protocol.Message) (string, engine.Outcome, bool) {
+		if m.Name == config.Demo {
+			return "", engine.Outcome{}, false
+		}
+		return llm.Title(ctx, m.Model, task)
+	}
 }

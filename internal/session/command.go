@@ -32,9 +32,7 @@ func (s *session) command(ctx context.Context, o order) {
 	case protocol.VerbApprove:
 		s.approve(o)
 	case protocol.VerbTitle:
-		s.title = strings.TrimSpace(protocol.Clean(o.cmd.Text))
-		s.enter()
-		o.respond(protocol.Reply{Code: protocol.ReplyAccepted})
+		s.rename(o)
 	case protocol.VerbStatus, protocol.VerbTakeover:
 		o.respond(protocol.Reply{Code: protocol.ReplyAccepted, Seq: s.seen, Status: s.status()})
 	case protocol.VerbSnap:
@@ -66,6 +64,20 @@ func (s *session) fire(key string) {
 		w.reply.Seq = s.seen
 		w.respond(w.reply)
 	}
+}
+
+// repeated answers a command whose task has begun as it answers, or will answer, the
+// first one of that id.
+func (s *session) repeated(o order) bool {
+	if _, waits := s.waits["task:"+o.cmd.ID]; waits {
+		s.when("task:"+o.cmd.ID, o, protocol.Reply{Code: protocol.ReplyAccepted})
+		return true
+	}
+	if !s.fold.Known(o.cmd.ID) {
+		return false
+	}
+	o.respond(protocol.Reply{Code: protocol.ReplyAccepted, Seq: s.seen})
+	return true
 }
 
 // busy refuses what needs an idle session (L133).
@@ -118,11 +130,7 @@ func checkRun(cmd protocol.Command) (protocol.Reply, bool) {
 }
 
 func (s *session) runTask(ctx context.Context, o order) {
-	if s.fold.Known(o.cmd.ID) {
-		o.respond(protocol.Reply{Code: protocol.ReplyAccepted, Seq: s.seen})
-		return
-	}
-	if s.busy(o) {
+	if s.repeated(o) || s.busy(o) {
 		return
 	}
 	if reply, ok := checkRun(o.cmd); !ok {
@@ -141,11 +149,7 @@ func (s *session) runTask(ctx context.Context, o order) {
 }
 
 func (s *session) compact(ctx context.Context, o order) {
-	if s.fold.Known(o.cmd.ID) {
-		o.respond(protocol.Reply{Code: protocol.ReplyAccepted, Seq: s.seen})
-		return
-	}
-	if s.busy(o) {
+	if s.repeated(o) || s.busy(o) {
 		return
 	}
 	if why := s.h.compactability(s.fold); why != "ok" {

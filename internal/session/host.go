@@ -52,6 +52,9 @@ type Config struct {
 	MaxOutput   int
 	// ApprovalTimeout bounds a person's decision; then it is deny. 0 = none.
 	ApprovalTimeout time.Duration
+	// Titler names sessions after their first task; nil leaves them the first line of
+	// its prompt.
+	Titler Titler
 	// Settings of the loop; a task's options come first.
 	Settings engine.Settings
 	// Pool serves sessions that name none. Default "default".

@@ -123,7 +123,7 @@ func (s *session) own(ctx context.Context, read, from uint64) (protocol.Reply, e
 // listen takes commands for the session from here on.
 func (s *session) listen(ctx context.Context) (reply protocol.Reply, err error) {
 	if e, err := s.h.bus.Session(ctx, s.id); err == nil {
-		s.title = e.Title
+		s.title, s.untitled = e.Title, e.Untitled
 		s.changed, _ = time.Parse(time.RFC3339, e.At) // zero when it can't be read
 	}
 	if s.unown, err = s.h.bus.WatchOwn(s.id, s.hearOwn); err != nil {
@@ -164,6 +164,7 @@ func (s *session) read(ctx context.Context, after uint64) (uint64, error) {
 		for _, m := range f.Messages {
 			s.fold.Add(f.Context, m)
 			s.requests.see(m)
+			s.material.see(m)
 		}
 	}
 	return after, nil

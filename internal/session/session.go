@@ -56,6 +56,9 @@ type session struct {
 	lost     protocol.ID     // worker with which a workspace went; the model does not know yet
 	model    Model
 	title    string
+	untitled bool     // it is the first line of a prompt, and the model was not asked yet
+	naming   bool     // it is being asked
+	material material // what it will be made of
 	engine   *engine.Engine
 	stop     context.CancelFunc // of the running task
 	working  sync.WaitGroup     // the engine goroutine and the clerk
@@ -450,7 +453,7 @@ func (s *session) letGo() {
 // has failed.
 func (s *session) list(node protocol.ID, state protocol.State, then func()) {
 	e := protocol.Entry{
-		Session: s.id, State: state, Node: node, Epoch: s.trace.Epoch(), Title: s.title,
+		Session: s.id, State: state, Node: node, Epoch: s.trace.Epoch(), Title: s.title, Untitled: s.untitled,
 		At: s.changed.UTC().Format(time.RFC3339), Model: s.model.Name, Workspace: s.place,
 	}
 	queued := s.later(func(ctx context.Context) {

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -196,4 +197,20 @@ func TestSession_ConfigurationBoundsTools(t *testing.T) {
 	got := <-asked
 	require.Equal(t, int64(3000), got.TimeoutMS)
 	require.Equal(t, 77, got.MaxOutput)
+}
+
+func TestSession_CommandRepeatedAtOnceIsTheSameTask(t *testing.T) {
+	r := newRig(t, &script{steps: []step{says("one")}})
+	r.host(t, "o1")
+	codes := make([]protocol.ReplyCode, 20)
+	var senders sync.WaitGroup
+	for i := range codes {
+		senders.Go(func() { codes[i] = r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow)).Code })
+	}
+	senders.Wait()
+	for _, code := range codes {
+		require.Equal(t, protocol.ReplyAccepted, code)
+	}
+	r.untilIdle(t, "s1")
+	r.verify(t)
 }

@@ -93,7 +93,7 @@ func (s *session) begin(ctx context.Context, of string, cmd protocol.Command) er
 	s.prompt = len(in.Prompt)
 	s.abortStored = false
 	if s.title == "" {
-		s.title = firstLine(in.Prompt)
+		s.title, s.untitled = firstLine(in.Prompt), true
 	}
 	return s.start(ctx, of, resume.Of(s.fold), in)
 }
@@ -165,6 +165,7 @@ func (s *session) meta(ctx context.Context) protocol.SessionMeta {
 // observe looks at each message before it is placed.
 func (s *session) observe(m protocol.Message) {
 	s.requests.see(m)
+	s.material.see(m)
 	switch p := m.Payload.(type) {
 	case protocol.RequestBegin:
 		s.live.request(s.requests.number)
@@ -231,6 +232,7 @@ func (s *session) taskStored(ctx context.Context) {
 	clear(s.pending)
 	s.live.reset()
 	s.beat()
+	s.entitle()
 	s.enter()
 	deferred := s.deferred
 	s.deferred = nil

@@ -79,6 +79,11 @@ func (s *session) book() {
 	if u := r.used; u != nil {
 		row.Usage, row.Reasoning, row.Estimated = u.Request, u.Reasoning, u.Estimated
 	}
+	s.write(row)
+}
+
+// write puts a row into the ledger; the first one of a request stays.
+func (s *session) write(row protocol.UsageRow) {
 	s.later(func(ctx context.Context) {
 		if err := s.h.bus.PutUsage(ctx, row); err != nil {
 			s.log.WarnContext(ctx, "usage row not written", "err", err)
