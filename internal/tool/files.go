@@ -38,6 +38,7 @@ func Builtin() []Tool {
 		fileTool{editSpec()},
 		fileTool{listSpec()},
 		fileTool{searchSpec()},
+		imageTool{},
 	}
 }
 
@@ -45,7 +46,7 @@ func Builtin() []Tool {
 func Ops() sandbox.Ops {
 	return sandbox.Ops{
 		opRead: op(readFile), opWrite: op(writeFile), opEdit: op(editFile), opList: op(listFiles), opSearch: op(searchFiles),
-		opSpill: spillOp, opText: op(readText),
+		opSpill: spillOp, opText: op(readText), opImage: imageOp,
 	}
 }
 

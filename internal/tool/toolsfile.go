@@ -175,11 +175,9 @@ func (c *checker) schema(at string, s customSpec) json.RawMessage {
 
 // Reserved lists the names that only built-in tools may have.
 func Reserved() []string {
-	names := []string{"read_image"}
+	var names []string
 	for _, t := range Builtin() {
-		if name := t.Spec().Name; !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+		names = append(names, t.Spec().Name)
 	}
 	return names
 }
