@@ -97,7 +97,7 @@ func newStorm(t *testing.T, seed, kills int64) *storm {
 	return s
 }
 
-// launch starts a member and waits until it serves, so that the storm hits a fleet
+// launch starts a member and waits until it is there, so that the storm hits a fleet
 // and not the starting of one.
 func (s *storm) launch(m *member) {
 	s.t.Helper()
@@ -108,6 +108,7 @@ func (s *storm) launch(m *member) {
 		return
 	}
 	m.proc = s.start("toolworker", env, s.workerArgs(m.name)...)
+	m.proc.says("worker starts") // before that a signal ends it, not gracefully
 }
 
 func (s *storm) run() {
@@ -270,6 +271,7 @@ func (s *storm) check(task *stormTask) {
 		require.NotZero(s.t, s.dead, "no worker was killed:\n%s", whole)
 		answer = "done but for " + strings.Join(missing, ", ")
 	}
+	require.Equal(s.t, len(missing), strings.Count(whole, protocol.NoteUnknown), "a call got another fate:\n%s", whole)
 	require.Contains(s.t, lines, fmt.Sprintf("text[assistant]%q", answer), whole)
 	s.effects(sid, done, whole)
 	s.requests(task, lines)
