@@ -27,7 +27,8 @@ import (
 type rig struct {
 	bench *bench
 	srv   *natsd.Server
-	piped bool // connections of rookery and floor are pipes instead of sockets
+	piped bool   // connections of rookery and floor are pipes instead of sockets
+	box   string // sandbox of the workers
 
 	mu    sync.Mutex // closers may be added from several goroutines
 	stops []func()
@@ -41,7 +42,7 @@ func (b *bench) newRig(ctx context.Context, o rigOptions) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{bench: b, srv: srv, piped: o.piped}
+	r := &rig{bench: b, srv: srv, piped: o.piped, box: b.box}
 	r.later(srv.Shutdown)
 	c, err := r.bus(ctx)
 	if err == nil {
@@ -156,7 +157,7 @@ func (r *rig) worker(ctx context.Context, slots int) (*worker.Worker, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := newWorker(b, r.bench.place(), slots, r.bench.box)
+	w, err := newWorker(b, r.bench.place(), slots, r.box)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,11 +26,12 @@ type stage struct {
 	plan     plan
 }
 
-func (b *bench) newStage(ctx context.Context, slots int) (*stage, error) {
+func (b *bench) newStage(ctx context.Context, slots int, box string) (*stage, error) {
 	r, err := b.newRig(ctx, rigOptions{})
 	if err != nil {
 		return nil, err
 	}
+	r.box = box
 	s := &stage{rig: r, plan: plan{tool: "read_file", args: `{"path":"README.md"}`}}
 	if err := s.fill(ctx, slots); err != nil {
 		r.close()
@@ -96,7 +97,7 @@ func (s *stage) bareTurns(ctx context.Context, c *bare, n int) (time.Duration, e
 
 // turns compares a turn's time, the endpoint's share taken off, with the yardstick.
 func (b *bench) turns(ctx context.Context) error {
-	s, err := b.newStage(ctx, 4)
+	s, err := b.newStage(ctx, 4, b.box)
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (b *bench) sessions(ctx context.Context) error {
 
 // atOnce gives the rate, the processor's time and the memory of n sessions.
 func (b *bench) atOnce(ctx context.Context, n int) ([]Row, error) {
-	s, err := b.newStage(ctx, 32)
+	s, err := b.newStage(ctx, 32, b.box)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +208,7 @@ func parallel(n int, f func(i int) error) error {
 // history measures what a turn costs behind a history of so many turns, the bare
 // client's time at the same length taken off.
 func (b *bench) history(ctx context.Context) error {
-	s, err := b.newStage(ctx, 4)
+	s, err := b.newStage(ctx, 4, b.box)
 	if err != nil {
 		return err
 	}
