@@ -38,7 +38,7 @@ func (b *bench) spawn(role, argument string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self)
+	cmd := exec.Command(self) //nolint:noctx // its input ends it
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, roleArgument+"="+argument)
 	return launch(cmd)
 }
@@ -70,11 +70,6 @@ func launch(cmd *exec.Cmd) (*process, error) {
 // stop ends the child and waits for it.
 func (p *process) stop() {
 	_ = p.in.Close()
-	_ = p.cmd.Wait()
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }
 

@@ -133,16 +133,18 @@ func (r *rig) hostOn(ctx context.Context, b *bus.Bus, model engine.Model, change
 // start runs something until stop, or the end of the rig; it returns once it is ready.
 func (r *rig) start(ctx context.Context, run func(ctx context.Context, ready func()) error) (stop func(), err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	ready, gone := make(chan struct{}), make(chan error, 1)
-	go func() { gone <- run(life, func() { close(ready) }) }()
-	stop = sync.OnceFunc(func() { end(); <-gone })
+	ready, gone, ended := make(chan struct{}), make(chan error, 1), make(chan struct{})
+	go func() { // stop waits for it
+		defer close(ended)
+		gone <- run(life, func() { close(ready) })
+	}()
+	stop = sync.OnceFunc(func() { end(); <-ended })
 	select {
 	case <-ready:
 		r.later(stop)
 		return stop, nil
 	case err := <-gone:
-		end()
-		gone <- nil
+		stop()
 		return nil, errors.Join(err, errors.New("ended before it was ready"))
 	case <-ctx.Done():
 		stop()
@@ -152,16 +154,16 @@ func (r *rig) start(ctx context.Context, run func(ctx context.Context, ready fun
 
 // worker runs a worker with the built-in tools and the one that does nothing, and
 // returns once somebody would give it a session.
-func (r *rig) worker(ctx context.Context, slots int) (*worker.Worker, func(), error) {
+func (r *rig) worker(ctx context.Context, slots int) error {
 	b, err := r.bus(ctx)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	w, err := newWorker(b, r.bench.place(), slots, r.box)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	stop, err := r.start(ctx, func(ctx context.Context, ready func()) error {
+	_, err = r.start(ctx, func(ctx context.Context, ready func()) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -169,7 +171,7 @@ func (r *rig) worker(ctx context.Context, slots int) (*worker.Worker, func(), er
 		wg.Go(func() { whenReady(ctx, b, w, ready) })
 		return w.Run(ctx)
 	})
-	return w, stop, err
+	return err
 }
 
 func newWorker(b *bus.Bus, root string, slots int, box string) (*worker.Worker, error) {

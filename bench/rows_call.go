@@ -47,7 +47,7 @@ func (b *bench) call(ctx context.Context, o rigOptions, n int) (Row, error) {
 	if _, err := r.host(ctx, caller{turns: turns}); err != nil {
 		return Row{}, err
 	}
-	if _, _, err := r.worker(ctx, 4); err != nil {
+	if err := r.worker(ctx, 4); err != nil {
 		return Row{}, err
 	}
 	f, err := r.newFloor(ctx)

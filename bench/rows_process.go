@@ -133,7 +133,7 @@ func (f *fleet) grow() error {
 	}
 	f.count++
 	node := protocol.ID(fmt.Sprintf("node%d", f.count))
-	cmd := exec.Command(f.path)
+	cmd := exec.Command(f.path) //nolint:noctx // stop ends it
 	cmd.Env = append(environment(home, f.endpoint, "none"), "NATS_URL="+f.broker, "ROOKERY_NODE="+string(node))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if f.nodes == nil {

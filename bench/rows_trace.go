@@ -26,7 +26,7 @@ func (b *bench) resume(ctx context.Context) error {
 	if _, err := r.host(ctx, caller{}); err != nil { // somebody has to take the worker
 		return err
 	}
-	if _, _, err := r.worker(ctx, 2); err != nil {
+	if err := r.worker(ctx, 2); err != nil {
 		return err
 	}
 	curve := Series{Name: "resume", What: "Opening a session over its records", X: "records", Y: "ms"}

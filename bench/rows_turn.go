@@ -52,7 +52,7 @@ func (s *stage) fill(ctx context.Context, slots int) (err error) {
 	if _, err = s.host(ctx, model); err != nil {
 		return err
 	}
-	if _, _, err = s.worker(ctx, slots); err != nil {
+	if err = s.worker(ctx, slots); err != nil {
 		return err
 	}
 	if s.asker, err = s.rig.bus(ctx); err != nil {
@@ -179,8 +179,10 @@ func (b *bench) atOnce(ctx context.Context, n int) ([]Row, error) {
 	cpu, other = usage()-cpu, usageOf(s.endpoint.cmd.Process.Pid)-other
 	all := float64(n * (turns + 1))
 	share := fmt.Sprintf("the endpoint's share of the processors: %.0f %%", 100*other.Seconds()/(wall.Seconds()*float64(runtime.GOMAXPROCS(0))))
-	rateRow := Row{Name: fmt.Sprintf("sessions.%d.rate", n), What: fmt.Sprintf("%d sessions at once, read_file", n), Unit: "turns/s",
-		Ours: single(all / wall.Seconds()), Note: share}
+	rateRow := Row{
+		Name: fmt.Sprintf("sessions.%d.rate", n), What: fmt.Sprintf("%d sessions at once, read_file", n), Unit: "turns/s",
+		Ours: single(all / wall.Seconds()), Note: share,
+	}
 	cpuRow := Row{Name: fmt.Sprintf("sessions.%d.cpu", n), What: "processor time a turn, all but the endpoint", Unit: "µs", Ours: single(micros(cpu) / all)}
 	if n == 64 {
 		rateRow.Figure, rateRow.Of, rateRow.Target, rateRow.AtLeast = rateRow.Ours.Median, "turns/s", 900, true

@@ -81,7 +81,7 @@ func (b *bench) workersOf(ctx context.Context, workers int) error {
 		return err
 	}
 	for range workers {
-		if _, _, err := r.worker(ctx, 4); err != nil {
+		if err := r.worker(ctx, 4); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (b *bench) backlog(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if _, _, err := r.worker(ctx, 16); err != nil {
+	if err := r.worker(ctx, 16); err != nil {
 		return err
 	}
 	if err := c.wait(ctx); err != nil {

@@ -2,6 +2,7 @@ package budget_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"regexp"
 	"strconv"
@@ -74,10 +75,7 @@ func (l *listener) until(t *testing.T, turns int) map[string]int {
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		counts = map[string]int{}
-		for k, n := range l.counts {
-			counts[k] = n
-		}
+		counts = maps.Clone(l.counts)
 		return counts["usage"] >= turns+1
 	}, patience, 5*time.Millisecond)
 	return counts
