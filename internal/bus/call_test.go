@@ -307,7 +307,7 @@ func TestWorker_ControlHeartbeatAndSigningOn(t *testing.T) {
 		h := orchestrator(nil)
 		h.Register = func(w protocol.WorkerInfo, respond func(protocol.Reply)) {
 			seen = append(seen, w)
-			respond(reply(protocol.ReplyAccepted))
+			respond(accepted())
 		}
 		stop, err = orch.ServeOrch(node, h, true)
 		require.NoError(t, err)

@@ -26,7 +26,7 @@ func orchestrator(h bus.CommandHandler) bus.Orchestrator {
 	}
 }
 
-func reply(code protocol.ReplyCode) protocol.Reply { return protocol.Reply{Code: code} }
+func accepted() protocol.Reply { return protocol.Reply{Code: protocol.ReplyAccepted} }
 
 func TestCommand_GoesToTheOwnerElseToAnyOrchestrator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCommand_GoesToTheOwnerElseToAnyOrchestrator(t *testing.T) {
 		stopSession, err := b.ServeSession(sid, func(_ protocol.ID, _ protocol.Verb, _ protocol.Command, respond func(protocol.Reply)) {
 			go func() {
 				time.Sleep(time.Second) // an owner answers when the record is stored
-				respond(reply(protocol.ReplyAccepted))
+				respond(accepted())
 			}()
 		})
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestCommand_FollowsUseToAnOrchestratorOutsideTheQueue(t *testing.T) {
 		require.ErrorIs(t, err, bus.ErrNoOrchestrator, "o2 is not there")
 
 		stop2, err := s.Bus(t).ServeOrch("o2", orchestrator(func(_ protocol.ID, _ protocol.Verb, _ protocol.Command, respond func(protocol.Reply)) {
-			respond(reply(protocol.ReplyAccepted))
+			respond(accepted())
 		}), false)
 		require.NoError(t, err)
 		defer stop2()

@@ -117,7 +117,7 @@ func TestRespond_OnlyToInboxes(t *testing.T) {
 	s := bustest.NewTCP(t)
 	b := s.Bus(t)
 	stop, err := b.ServeSession(sid, func(_ protocol.ID, _ protocol.Verb, _ protocol.Command, respond func(protocol.Reply)) {
-		respond(reply(protocol.ReplyAccepted))
+		respond(accepted())
 	})
 	require.NoError(t, err)
 	defer stop()

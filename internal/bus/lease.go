@@ -125,12 +125,14 @@ const leasePoll = 500 * time.Millisecond
 func (b *Bus) WatchLeases(ctx context.Context, f func(l Lease, alive bool)) error {
 	known := map[string]Lease{}
 	for {
-		if err := b.pollLeases(ctx, known, f); err != nil && ctx.Err() == nil {
+		err := b.pollLeases(ctx, known, f)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the caller ended it
+		}
+		if err != nil {
 			return fmt.Errorf("watch leases: %w", err)
 		}
-		if pause(ctx, leasePoll) != nil {
-			return nil
-		}
+		_ = pause(ctx, leasePoll)
 	}
 }
 
