@@ -9,7 +9,7 @@ import (
 	"rookery/protocol"
 )
 
-func TestSystem_ExplainsTheMarkers(t *testing.T) {
+func TestSystem_ExplainsTheMarkers(t *testing.T) { // L169
 	markers := []string{protocol.TagTurnAborted, protocol.TagTurnRetried, protocol.TagContextSummary, protocol.TagUserSteering}
 	for name, c := range map[string]place{
 		"default":      {},
@@ -40,7 +40,7 @@ func TestSystem_InstructionsComeLast(t *testing.T) {
 	require.NotContains(t, c.System(" \n"), "AGENTS.md")
 }
 
-func TestCompactionPrompt_Lint(t *testing.T) {
+func TestCompactionPrompt_Lint(t *testing.T) { // L131
 	p := load(t, place{}).Compaction.Prompt
 	for _, want := range []string{
 		`replaces the whole transcript`, `only record`,

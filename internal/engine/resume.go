@@ -27,6 +27,9 @@ type Task struct {
 	AbortRequested *protocol.AbortRequested
 	Aborted        *protocol.Abort
 	CapNote        bool
+	// Failing says why it must not go on: it is brought to its end like an aborted
+	// one, and fails with that (L059).
+	Failing string
 	// Compaction has begun and not ended; CompactionRequest says that its request
 	// has not, either. Compacted is one that has ended with no turn since, Final
 	// that the turn before it made no call.
@@ -86,6 +89,9 @@ func (r *run) goOnWith(k *Task) {
 	case k.CapNote:
 		r.endQuietly(&ending{status: protocol.TaskMaxTurns, reason: protocol.NoteMaxTurns(r.maxTurns())})
 		return
+	case k.Failing != "":
+		r.failing, r.aborted = k.Failing, true
+		r.cancel(ErrInterrupted)
 	case k.AbortRequested != nil:
 		r.box.abort(k.AbortRequested.By)
 		r.aborted, r.by = true, k.AbortRequested.By

@@ -27,9 +27,10 @@ type run struct {
 	over     chan struct{}  // closed when the run ends: late events go nowhere
 	working  sync.WaitGroup // every goroutine that was not abandoned
 
-	deaf    bool // an opening is being emitted that nothing may come between
-	gone    bool // the consumer left: nothing more is emitted
-	aborted bool // an abort was seen and told to everything that runs
+	deaf    bool   // an opening is being emitted that nothing may come between
+	gone    bool   // the consumer left: nothing more is emitted
+	aborted bool   // an abort was seen and told to everything that runs
+	failing string // what the end says instead of an abort
 	by      string
 
 	turns    int  // begun in this task
@@ -253,6 +254,9 @@ func failWith(reason string, code protocol.Code) *ending {
 func (r *run) end(e *ending) ([]protocol.Message, bool) {
 	r.hear()
 	left := r.box.close()
+	if r.failing != "" && e.abort != "" {
+		e = failWith(r.failing, protocol.CodeTrace)
+	}
 	if e.abort != "" {
 		r.emit(protocol.AbortOf(e.abort))
 	}

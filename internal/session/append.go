@@ -110,7 +110,11 @@ func (s *session) lose(ctx context.Context, err error, flying []record) {
 		s.fault = errLost
 	}
 	s.log.WarnContext(ctx, "session lost", "err", err)
-	for _, r := range append(flying, s.queue...) {
+	lost := append(flying, s.queue...)
+	if !errors.Is(err, bus.ErrFenced) && (s.fold.State().Task != nil || endsTask(lost)) {
+		s.h.fail(s, s.fault.Error())
+	}
+	for _, r := range lost {
 		for _, c := range r.then {
 			c <- s.fault
 		}
@@ -119,6 +123,11 @@ func (s *session) lose(ctx context.Context, err error, flying []record) {
 	if s.stop != nil {
 		s.stop()
 	}
+}
+
+// endsTask reports that the end of a task is among records.
+func endsTask(rs []record) bool {
+	return slices.ContainsFunc(rs, func(r record) bool { return r.message.Kind() == (protocol.TaskEnd{}).Kind() })
 }
 
 // keep asks the owner to record p and waits until it is stored. It is how the

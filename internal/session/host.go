@@ -130,8 +130,9 @@ type Host struct {
 	mu       sync.Mutex
 	sessions map[protocol.ID]*session
 	stopping bool
-	left     chan struct{}  // closed when nothing is asked of this orchestrator any more
-	open     sync.WaitGroup // running sessions and handlers
+	left     chan struct{}          // closed when nothing is asked of this orchestrator any more
+	failed   map[protocol.ID]string // tasks of this process whose trace could not be written, and why
+	open     sync.WaitGroup         // running sessions and handlers
 	imports  imports
 }
 
@@ -143,7 +144,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	return &Host{
 		cfg: cfg, bus: cfg.Bus, log: cfg.Logger,
-		fleet: newFleet(cfg), sessions: map[protocol.ID]*session{},
+		fleet: newFleet(cfg), sessions: map[protocol.ID]*session{}, failed: map[protocol.ID]string{},
 		left:    make(chan struct{}),
 		imports: imports{open: map[protocol.ID][]protocol.Message{}},
 	}, nil

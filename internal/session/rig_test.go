@@ -27,7 +27,12 @@ type rig struct {
 
 func newRig(t *testing.T, model engine.Model) *rig {
 	t.Helper()
-	r := &rig{server: bustest.NewServer(t), models: map[string]engine.Model{"m": model}}
+	return newRigOn(t, bustest.NewServer(t), model)
+}
+
+func newRigOn(t *testing.T, server *bustest.Server, model engine.Model) *rig {
+	t.Helper()
+	r := &rig{server: server, models: map[string]engine.Model{"m": model}}
 	r.client = r.server.Bus(t)
 	r.worker = newWorker(t, r.server.Bus(t), "w1")
 	return r

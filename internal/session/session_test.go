@@ -214,3 +214,23 @@ func TestSession_CommandRepeatedAtOnceIsTheSameTask(t *testing.T) {
 	r.untilIdle(t, "s1")
 	r.verify(t)
 }
+
+func TestSession_ImagesOfAnInterruptedPromptComeAgain(t *testing.T) { // L083
+	m := &script{steps: []step{hang(), says("a cat")}}
+	r := newRig(t, m)
+	r.host(t, "o1")
+	cmd := prompt("t1", "what is this", allow)
+	cmd.Prompt = append(cmd.Prompt, protocol.ImageURL{Role: protocol.User, ImageURL: "data:image/png;base64,AA=="})
+	r.command(t, "s1", protocol.VerbRun, cmd)
+	r.waitRequests(t, m, 1)
+	require.Equal(t, protocol.ReplyAborting, r.command(t, "s1", protocol.VerbAbort, protocol.Command{ID: "a"}).Code)
+	r.untilIdle(t, "s1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t2", "well", allow))
+	r.untilIdle(t, "s1")
+	in := m.request(1).Input
+	require.Len(t, in, 3)
+	require.Equal(t, "[turn_aborted]\n  [user_input]what is this[/user_input]\n[/turn_aborted]", in[0].Payload.(protocol.Text).Text)
+	require.Equal(t, "data:image/png;base64,AA==", in[1].Payload.(protocol.ImageURL).ImageURL)
+	require.Equal(t, `text[user]"well"`, in[2].String())
+	r.verify(t)
+}

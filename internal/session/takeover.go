@@ -15,10 +15,11 @@ import (
 // needs no worker: it may be what ends a task whose worker is gone, too.
 func (s *session) takeOver(ctx context.Context, first order) error {
 	st := s.fold.State()
+	failing := s.h.failing(s.id, s.previous)
 	if st.Task == nil {
 		return nil
 	}
-	abort := first.verb == protocol.VerbAbort || st.Task.AbortRequested != nil
+	abort := first.verb == protocol.VerbAbort || st.Task.AbortRequested != nil || failing != ""
 	if err := s.prepare(ctx, first.cmd.Session); err != nil && !abort {
 		return err
 	}
@@ -32,7 +33,9 @@ func (s *session) takeOver(ctx context.Context, first order) error {
 	s.abortStored = st.Task.AbortRequested != nil // the record of first answers first
 	in := engine.Input{TaskID: st.Task.TaskID, Options: st.Task.Options}
 	s.log.InfoContext(ctx, "task taken over", "task", in.TaskID, "from", s.previous.Node)
-	if err := s.start(ctx, st.Task.Of, resume.Of(s.fold), in); err != nil {
+	from := resume.Of(s.fold)
+	from.Task.Failing = failing
+	if err := s.start(ctx, st.Task.Of, from, in); err != nil {
 		return err
 	}
 	if s.lost != "" && s.engine.Steer(protocol.Token(8), protocol.NoteReplaced(s.lost)) {

@@ -187,6 +187,34 @@ func (h *Host) inherit(ctx context.Context, node protocol.ID) {
 	}
 }
 
+// fail gives up a task whose trace can't be written (L059): viewers are told what it
+// waits for, and once the trace can be written again the task ends with the cause.
+func (h *Host) fail(s *session, cause string) {
+	h.mu.Lock()
+	h.failed[s.id] = cause
+	h.mu.Unlock()
+	waiting := protocol.New(protocol.Waiting{For: "the broker, to end the task: " + cause})
+	s.publish(protocol.Live{Message: &waiting})
+	h.open.Go(func() {
+		if sleep(h.ctx, time.Second) {
+			h.adopt(h.ctx, s.id)
+		}
+	})
+}
+
+// failing is why a task of this process must not go on, "" when it may: also when
+// another owner has gone on with it meanwhile.
+func (h *Host) failing(sid protocol.ID, previous protocol.Own) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cause := h.failed[sid]
+	delete(h.failed, sid)
+	if previous.Boot != h.cfg.Boot {
+		return ""
+	}
+	return cause
+}
+
 func (h *Host) has(sid protocol.ID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

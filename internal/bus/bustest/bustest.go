@@ -1,6 +1,7 @@
 package bustest
 
 import (
+	"cmp"
 	"net"
 	"slices"
 	"sync"
@@ -40,6 +41,12 @@ func NewServer(tb testing.TB) *Server {
 	return newServer(tb, natsd.Options{})
 }
 
+// NewSmall runs a broker whose store holds size bytes.
+func NewSmall(tb testing.TB, size int64) *Server {
+	tb.Helper()
+	return newServer(tb, natsd.Options{MaxStore: size})
+}
+
 // NewTCP runs a broker that also listens on a free port of the loopback. Not for
 // bubbles.
 func NewTCP(tb testing.TB) *Server {
@@ -49,7 +56,7 @@ func NewTCP(tb testing.TB) *Server {
 
 func newServer(tb testing.TB, o natsd.Options) *Server {
 	tb.Helper()
-	o.StoreDir, o.MaxStore = tb.TempDir(), 1<<30
+	o.StoreDir, o.MaxStore = tb.TempDir(), cmp.Or(o.MaxStore, 1<<30)
 	s := &Server{opts: o, dialers: map[*bus.Bus]*dialer{}}
 	s.start(tb)
 	tb.Cleanup(func() { s.current().Shutdown() })
