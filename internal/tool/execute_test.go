@@ -196,5 +196,5 @@ func TestBuiltin_SpecsAreWhole(t *testing.T) {
 		require.True(t, r.Workspace(s.Name))
 		require.True(t, json.Valid(s.Parameters))
 	}
-	require.Equal(t, []string{"exec_command", "input_command", "kill_command", "read_file", "write_file", "edit_file", "list_files", "search_files"}, names)
+	require.Equal(t, []string{"exec_command", "input_command", "kill_command", "read_file", "write_file", "edit_file", "list_files", "search_files", "read_image"}, names)
 }
