@@ -146,6 +146,9 @@ func (t demoTurn) answer() (string, *demoCall) {
 	if t.summary {
 		return "[" + protocol.TagSummary + "]" + demoHonest + "It can't summarize; the files in the workspace are as they were left.[/" + protocol.TagSummary + "]", nil
 	}
+	if t.prompt == "" { // behind a compaction in the middle of a task
+		return demoHonest + "A compaction took away what I was asked: ask me again.", nil
+	}
 	p := planDemo(t.prompt)
 	said := ""
 	if !t.spoken {

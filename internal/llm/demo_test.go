@@ -139,3 +139,11 @@ func TestDemo_AnswersTitleAndSummary(t *testing.T) {
 	got := stream(t.Context(), t, llm.Demo(), ask("Put it into [summary] and [/summary]."))
 	require.NotEqual(t, got.text, protocol.ExtractSummary(got.text))
 }
+
+func TestDemo_EndsBehindACompaction(t *testing.T) {
+	p := &play{t: t}
+	texts := p.say(protocol.ContextSummary("what was done"))
+	require.Len(t, texts, 1)
+	require.Contains(t, texts[0], "ask me again")
+	require.Empty(t, p.called)
+}
