@@ -237,6 +237,9 @@ func (r *runner) resume(ctx context.Context) error {
 	if r.dir == "" && r.own {
 		r.dir = e.Workspace.Path
 	}
+	if r.own && r.dir == "" {
+		return usagef("session %s has no workspace: it was imported, or was never given one; name one with -C", r.request.Session)
+	}
 	if r.own && !isDir(r.dir) {
 		return usagef("workspace %s of session %s is not here; name one with -C", r.dir, r.request.Session)
 	}

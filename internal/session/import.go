@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"rookery/internal/bus"
@@ -62,8 +63,8 @@ func (h *Host) store(ctx context.Context, sid protocol.ID, ms []protocol.Message
 	if err != nil {
 		return err
 	}
+	ms = closed(renamed(ms, sid))
 	var p trace.Placer
-	fold := trace.NewFold()
 	for i := 0; i < len(ms); {
 		n, place, private := run(&p, ms[i:])
 		if n == 0 {
@@ -73,15 +74,66 @@ func (h *Host) store(ctx context.Context, sid protocol.ID, ms []protocol.Message
 		if _, err := log.Append(ctx, place, private, ms[i:i+n]); err != nil {
 			return fmt.Errorf("store message %d: %w", i+1, err)
 		}
-		for _, m := range ms[i : i+n] {
-			fold.Add(place, m)
-		}
 		i += n
 	}
 	return h.bus.PutSession(ctx, protocol.Entry{
 		Session: sid, State: protocol.StateIdle, Node: h.cfg.Node, Epoch: log.Epoch(), Title: "imported",
 		At: ms[len(ms)-1].Timestamp.Format("2006-01-02T15:04:05Z"),
 	})
+}
+
+// renamed makes the contexts those of a session.
+func renamed(ms []protocol.Message, sid protocol.ID) []protocol.Message {
+	out := slices.Clone(ms)
+	for i, m := range out {
+		if meta, ok := m.Payload.(protocol.SessionMeta); ok && meta.SessionID != string(sid) {
+			meta.SessionID = string(sid)
+			out[i] = protocol.Message{Timestamp: m.Timestamp, Origin: m.Origin, Payload: meta}
+		}
+	}
+	return out
+}
+
+// closed ends the task that a trace leaves open: what a file says to be under way is
+// not gone on with, and none of its calls is run.
+func closed(ms []protocol.Message) []protocol.Message {
+	var p trace.Placer
+	fold := trace.NewFold()
+	for _, m := range ms {
+		if place, _, recorded := p.Place(m); recorded {
+			fold.Add(place, m)
+		}
+	}
+	for _, last := range lastWords(fold.State().Task) {
+		ms = append(ms, protocol.New(last))
+	}
+	return ms
+}
+
+func lastWords(t *trace.Task) (ps []protocol.Payload) {
+	if t == nil {
+		return nil
+	}
+	if t.CompactionRequest || t.Requested && t.Compaction == nil {
+		ps = append(ps, protocol.RequestEnd{Status: protocol.Aborted})
+	}
+	if c := t.Compaction; c != nil {
+		ps = append(ps, protocol.CompactionEnd{Reason: c.Reason, Mode: c.Mode, Status: protocol.Aborted})
+	}
+	for _, c := range t.Calls {
+		if c.Output == nil && c.Decision != nil {
+			text := protocol.NoteInterrupted
+			if c.Decision.Decision == protocol.Deny {
+				text = protocol.NoteDenied
+			}
+			ps = append(ps, protocol.ToolCallOutput{Role: protocol.User, Output: text, ToolCallID: c.ToolCallID, StopReason: protocol.Aborted})
+		}
+	}
+	const why = "imported in the middle of the task"
+	if t.Aborted == nil {
+		ps = append(ps, protocol.AbortOf(why))
+	}
+	return append(ps, protocol.TaskEnd{TaskID: t.TaskID, Status: protocol.TaskAborted, Reason: why})
 }
 
 // run returns how many of ms go into one frame, and where. A message that is not

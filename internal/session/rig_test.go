@@ -93,8 +93,13 @@ func (r *rig) command(t *testing.T, sid protocol.ID, verb protocol.Verb, cmd pro
 // records reads the session's trace.
 func (r *rig) records(t *testing.T) []trace.Record {
 	t.Helper()
+	return r.recordsOf(t, "s1")
+}
+
+func (r *rig) recordsOf(t *testing.T, sid protocol.ID) []trace.Record {
+	t.Helper()
 	var rs []trace.Record
-	for f, err := range r.client.Trace(context.Background(), "s1", 0) {
+	for f, err := range r.client.Trace(context.Background(), sid, 0) {
 		require.NoError(t, err)
 		for _, m := range f.Messages {
 			rs = append(rs, trace.Record{Context: f.Context, Private: f.Private, Message: m})
@@ -143,7 +148,12 @@ func (r *rig) waitRequests(t *testing.T, m *script, n int) {
 
 func (r *rig) verify(t *testing.T) {
 	t.Helper()
-	require.Empty(t, trace.Verify(r.records(t), nil))
+	r.verifyOf(t, "s1")
+}
+
+func (r *rig) verifyOf(t *testing.T, sid protocol.ID) {
+	t.Helper()
+	require.Empty(t, trace.Verify(r.recordsOf(t, sid), nil))
 }
 
 // A worker claims calls and runs functions.
