@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rookery/internal/config"
 	"rookery/protocol"
 )
 
@@ -27,15 +28,41 @@ type sum struct {
 	Requests int            `json:"requests"`
 	Failed   int            `json:"failed"`
 	Usage    protocol.Usage `json:"usage"`
+	// Reasoning is part of the output. Cost is money, by the prices that the
+	// configuration has for the models; nil without any.
+	Reasoning int64    `json:"reasoning"`
+	Cost      *float64 `json:"cost,omitempty"`
+}
+
+// prices are those of the configured models, by name.
+func prices(cfg *config.Config) map[string]config.Prices {
+	all := map[string]config.Prices{}
+	for _, m := range cfg.Models {
+		if m.Prices != (config.Prices{}) {
+			all[m.Name] = m.Prices
+		}
+	}
+	return all
+}
+
+func cost(p config.Prices, u protocol.Usage) float64 {
+	return (p.CacheRead*float64(u.CacheRead) + p.CacheWrite*float64(u.CacheWrite) + p.Output*float64(u.Output)) / 1e6
 }
 
 // add counts a row; an aborted request is no failure of the model (L151).
-func (s *sum) add(r protocol.UsageRow) {
+func (s *sum) add(r protocol.UsageRow, priced map[string]config.Prices) {
 	s.Requests++
 	if r.Status != protocol.Completed && r.Status != protocol.Aborted {
 		s.Failed++
 	}
 	s.Usage = s.Usage.Add(r.Usage)
+	s.Reasoning += r.Reasoning
+	if p, ok := priced[r.Model]; ok {
+		if s.Cost == nil {
+			s.Cost = new(float64)
+		}
+		*s.Cost += cost(p, r.Usage)
+	}
 }
 
 func usageKey(by string, r protocol.UsageRow) (string, bool) {
@@ -58,7 +85,7 @@ func (a *app) usage(ctx context.Context, by string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	sums := map[string]*sum{}
+	sums, priced := map[string]*sum{}, prices(l.cfg)
 	for r, err := range l.Usage(ctx) {
 		if err != nil {
 			return err
@@ -67,25 +94,41 @@ func (a *app) usage(ctx context.Context, by string, asJSON bool) error {
 		if sums[key] == nil {
 			sums[key] = &sum{Key: key}
 		}
-		sums[key].add(r)
+		sums[key].add(r, priced)
 	}
 	keys := make([]string, 0, len(sums))
 	for key := range sums {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if !asJSON {
-		say(table, "%s\n", "requests\tfailed\tcached\tuncached\toutput\ttotal\t  "+by)
+		return a.usageTable(by, keys, sums, len(priced) > 0)
 	}
 	for _, key := range keys {
+		say(a.stdout, "%s\n", protocol.Encode(sums[key]))
+	}
+	return nil
+}
+
+// usageTable prints the sums; with money where the configuration has prices.
+func (a *app) usageTable(by string, keys []string, sums map[string]*sum, money bool) error {
+	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	head := "requests\tfailed\tcached\tuncached\toutput\treasoning\ttotal\t"
+	if money {
+		head += "cost\t"
+	}
+	say(table, "%s  %s\n", head, by)
+	for _, key := range keys {
 		s := sums[key]
-		if asJSON {
-			say(a.stdout, "%s\n", protocol.Encode(s))
-			continue
-		}
 		u := s.Usage
-		say(table, "%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", s.Requests, s.Failed, u.CacheRead, u.CacheWrite, u.Output, u.Total, visibleLine(key))
+		say(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t", s.Requests, s.Failed, u.CacheRead, u.CacheWrite, u.Output, s.Reasoning, u.Total)
+		switch {
+		case money && s.Cost != nil:
+			say(table, "%.4f\t", *s.Cost)
+		case money:
+			say(table, "-\t")
+		}
+		say(table, "  %s\n", visibleLine(key))
 	}
 	return table.Flush()
 }
