@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -275,7 +276,11 @@ func (r *runner) dispatch(c engine.Call) bool {
 	}
 	m := protocol.New(protocol.CallDispatched{ToolCallID: c.ToolCallID, Attempt: 1, Destination: "w.script"}).Sealed()
 	ctx, private, _ := r.placer.Place(m)
-	r.records = append(r.records, trace.Record{Context: ctx, Private: private, Message: m})
+	at := len(r.records)
+	if r.records[at-1].Message.Kind() == (protocol.TokenUsage{}).Kind() {
+		at-- // nothing parts it from its request_end (L043)
+	}
+	r.records = slices.Insert(r.records, at, trace.Record{Context: ctx, Private: private, Message: m})
 	r.fold.Add(ctx, m)
 	return true
 }
