@@ -12,8 +12,10 @@ import (
 
 func TestUsage_AddsUpByModelSessionAndDay(t *testing.T) { // L151
 	rows := []protocol.UsageRow{
-		{Session: "s1", Request: "1", Model: "big", At: "2026-01-01T10:00:00Z", Status: protocol.Completed, Reasoning: 5,
-			Usage: protocol.Usage{CacheRead: 1_000_000, CacheWrite: 500_000, Output: 100_000, Total: 1_600_000}},
+		{
+			Session: "s1", Request: "1", Model: "big", At: "2026-01-01T10:00:00Z", Status: protocol.Completed, Reasoning: 5,
+			Usage: protocol.Usage{CacheRead: 1_000_000, CacheWrite: 500_000, Output: 100_000, Total: 1_600_000},
+		},
 		{Session: "s1", Request: "2", Model: "big", At: "2026-01-02T10:00:00Z", Status: protocol.Timeout},
 		{Session: "s2", Request: "1", Model: "own", At: "2026-01-02T11:00:00Z", Status: protocol.Aborted, Usage: protocol.Usage{Output: 7, Total: 7}},
 	}

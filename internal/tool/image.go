@@ -66,14 +66,15 @@ func (imageTool) Run(ctx context.Context, c *Call, w io.Writer) (Report, error) 
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return Report{}, fmt.Errorf("read the answer of %s: %w", opImage, err)
 	}
-	fmt.Fprintf(w, "%s image, %d bytes", p.Kind, p.Size)
+	said := fmt.Sprintf("%s image, %d bytes", p.Kind, p.Size)
 	if p.Width > 0 {
-		fmt.Fprintf(w, ", %d × %d", p.Width, p.Height)
+		said += fmt.Sprintf(", %d × %d", p.Width, p.Height)
 	}
 	if p.Scaled != "" {
-		fmt.Fprintf(w, ", scaled to %s", p.Scaled)
+		said += ", scaled to " + p.Scaled
 	}
-	return Report{Images: []string{"data:" + p.Type + ";base64," + base64.StdEncoding.EncodeToString(p.Data)}}, nil
+	_, err = io.WriteString(w, said)
+	return Report{Images: []string{"data:" + p.Type + ";base64," + base64.StdEncoding.EncodeToString(p.Data)}}, err
 }
 
 // imageOp reads an image, in the view, where decoding a hostile one harms nobody.

@@ -165,8 +165,9 @@ func nobody(verb enginetest.Verb) protocol.Reply {
 		return protocol.Reply{Code: protocol.ReplyNothing, Reason: "empty"}
 	case enginetest.VerbApprove:
 		return protocol.Reply{Code: protocol.ReplyUnknownCall}
+	default:
+		return protocol.Reply{Code: protocol.ReplyNotRunning}
 	}
-	return protocol.Reply{Code: protocol.ReplyNotRunning}
 }
 
 func (p *stack) send(st enginetest.Statement) (protocol.Reply, error) {

@@ -117,6 +117,7 @@ func (t scriptedTool) Run(ctx context.Context, c *tool.Call, w io.Writer) (tool.
 		return tool.Report{}, nil
 	case protocol.Failed:
 		return tool.Report{Failed: true}, nil
+	default:
 	}
 	return tool.Report{}, fmt.Errorf("a tool can't end as %s: the file is of level: engine", does.Stop)
 }
