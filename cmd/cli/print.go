@@ -33,13 +33,18 @@ func (p plainPrinter) show(e client.Event) {
 	}
 }
 
-// quietPrinter writes what the assistant says and nothing else.
+// quietPrinter writes what the assistant says and nothing else; why a task did not
+// complete goes to tell.
 type quietPrinter struct {
 	out  io.Writer
+	tell func(format string, args ...any)
 	open bool
 }
 
 func (p *quietPrinter) show(e client.Event) {
+	if end, ok := e.Message.Payload.(protocol.TaskEnd); ok && end.Status != protocol.TaskCompleted {
+		p.tell("%s", taskEnd(end))
+	}
 	m, ok := e.Message.Payload.(protocol.PartialText)
 	switch {
 	case !ok || len(e.Message.Origin) > 0:
@@ -66,8 +71,10 @@ type humanPrinter struct {
 	tell   func(format string, args ...any)
 	colour bool
 	asked  bool // show what users said, too
-	open   string
-	middle bool // of a line
+	// sandbox: nobody has told yet how the task's commands are confined.
+	sandbox bool
+	open    string
+	middle  bool // of a line
 }
 
 func (p *humanPrinter) show(e client.Event) {
@@ -153,8 +160,11 @@ func (p *humanPrinter) event(payload protocol.Payload) {
 	text := ""
 	switch v := payload.(type) {
 	case protocol.TaskBegin:
-		if p.asked && v.Options.Sandbox == "none" { // who ran it was told
+		switch {
+		case v.Options.Sandbox == "none" && (p.asked || p.sandbox): // else who ran it was told
 			text = "sandbox none: commands of this task run UNCONFINED"
+		case v.Options.Sandbox != "" && p.sandbox:
+			text = "sandbox " + v.Options.Sandbox
 		}
 	case protocol.ApprovalDecision:
 		if v.Decision == protocol.Deny {

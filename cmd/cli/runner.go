@@ -46,6 +46,9 @@ func (r *runner) configure(settings map[string]string) error {
 	if r.own && (r.flags.pool != "" || len(r.flags.labels) > 0) {
 		return usagef("--pool and --label choose among a broker's workers; this run brings its own")
 	}
+	if _, named := settings["sandbox"]; named && !r.own {
+		return usagef("--sandbox is what the worker was started with, where a broker is configured; --here brings a worker of your own")
+	}
 	if r.own {
 		if r.cfg, err = r.load(r.dir, settings); err != nil {
 			return err
@@ -308,7 +311,9 @@ func (r *runner) printer() printer {
 	case r.flags.plain:
 		return plainPrinter{r.stdout}
 	case r.flags.quiet:
-		return &quietPrinter{out: r.stdout}
+		return &quietPrinter{out: r.stdout, tell: r.notice}
 	}
-	return r.human(r.cfg)
+	p := r.human(r.cfg)
+	p.sandbox = !r.own
+	return p
 }
