@@ -234,3 +234,21 @@ func TestSession_ImagesOfAnInterruptedPromptComeAgain(t *testing.T) { // L083
 	require.Equal(t, `text[user]"well"`, in[2].String())
 	r.verify(t)
 }
+
+func TestSession_CompactsBeforeTheModelsWindowIsFull(t *testing.T) {
+	m := &script{steps: []step{says("one"), says("[summary]S[/summary]")}}
+	r := newRig(t, m)
+	r.host(t, "o1", func(c *session.Config) {
+		c.Settings = engine.Settings{MaxContext: 128000, CompactionPrompt: "sum up"}
+		find := c.Models
+		c.Models = func(name string) (session.Model, error) {
+			m, err := find(name)
+			m.ContextWindow = 12 // four fifths are less than the ten that a turn takes
+			return m, err
+		}
+	})
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	lines := r.until(t, "+task_end(completed)")
+	require.Contains(t, lines, "compaction_begin(context,summarize,context 10,turns 1)")
+	r.verify(t)
+}

@@ -132,6 +132,10 @@ func (s *session) newEngine(ctx context.Context, o protocol.TaskOptions) (*engin
 	if set.MaxTokens == 0 {
 		set.MaxTokens = s.model.MaxTokens
 	}
+	// A context is compacted while the model can still read it.
+	if w := int64(s.model.ContextWindow); w > 0 && set.MaxContext > 0 {
+		set.MaxContext = min(set.MaxContext, w*4/5)
+	}
 	reply := &reply{session: s, model: s.model.Model}
 	return engine.New(engine.Config{
 		Model:    reply,
