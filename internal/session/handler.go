@@ -118,10 +118,15 @@ func (h *Host) remove(sid protocol.ID, respond func(protocol.Reply)) {
 			respond(refuse(protocol.ReplyTaskInProgress, "session %s is working: abort it first", sid))
 			return
 		}
-		err = errors.Join(h.bus.Purge(ctx, sid), h.bus.DeleteSession(ctx, sid))
-		if err != nil {
+		ref, _, held, err := h.bus.Workspace(ctx, sid)
+		if err = errors.Join(err, h.bus.Purge(ctx, sid), h.bus.DeleteSession(ctx, sid)); err != nil {
 			respond(protocol.Reply{Code: protocol.ReplyFailed, Reason: err.Error()})
 			return
+		}
+		if held { // its scratch files go; a worker that is away tidies by their age
+			if _, err := h.fleet.ask(ctx, ref.Worker, "release", protocol.Control{Session: sid}); err != nil {
+				h.log.InfoContext(ctx, "session not released", "session", sid, "worker", ref.Worker, "err", err)
+			}
 		}
 		respond(protocol.Reply{Code: protocol.ReplyAccepted})
 	})

@@ -169,7 +169,8 @@ type worker struct {
 	quiet   func()        // ends fetching
 	serving sync.WaitGroup
 	left    bool
-	gone    bool // the workspaces it made were removed
+	asked   []string // control verbs, in order
+	gone    bool     // the workspaces it made were removed
 }
 
 func newWorker(t *testing.T, b *bus.Bus, id protocol.ID, change ...func(*protocol.WorkerInfo)) *worker {
@@ -229,6 +230,7 @@ func (w *worker) register(t *testing.T) {
 func (w *worker) control(verb string, c protocol.Control, respond func(protocol.ControlReply)) {
 	w.mu.Lock()
 	r := protocol.ControlReply{OK: true, Boot: w.info.Boot, Workspace: protocol.WorkspaceRef{Path: "/ws/" + string(c.Session), Made: c.Workspace.Path == "" || c.Workspace.Made}}
+	w.asked = append(w.asked, verb)
 	if verb == "adopt" && w.gone && c.Workspace.Made {
 		r.OK, r.Gone = false, true
 	}

@@ -252,3 +252,16 @@ func TestSession_CompactsBeforeTheModelsWindowIsFull(t *testing.T) {
 	require.Contains(t, lines, "compaction_begin(context,summarize,context 10,turns 1)")
 	r.verify(t)
 }
+
+func TestSession_RemovedSessionIsReleasedOnItsWorker(t *testing.T) {
+	r := newRig(t, &script{steps: []step{says("one")}})
+	r.host(t, "o1")
+	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
+	r.untilIdle(t, "s1")
+	reply, err := r.client.Remove(t.Context(), "s1")
+	require.NoError(t, err)
+	require.Equal(t, protocol.ReplyAccepted, reply.Code, reply.Reason)
+	r.worker.mu.Lock()
+	defer r.worker.mu.Unlock()
+	require.Equal(t, "release", r.worker.asked[len(r.worker.asked)-1])
+}
