@@ -224,7 +224,7 @@ func (h *Host) has(sid protocol.ID) bool {
 // adopt opens a session that somebody must own, and tries again while that fails:
 // its worker or the broker may be on the way back. Another owner is an end, too.
 func (h *Host) adopt(ctx context.Context, sid protocol.ID) {
-	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+	for pause := time.Second; ; pause = min(2*pause, 5*time.Second) {
 		answer := make(chan protocol.Reply, 1)
 		h.deliver(sid, protocol.VerbTakeover, protocol.Command{ID: protocol.Token(8)}, func(r protocol.Reply) { answer <- r })
 		select {
