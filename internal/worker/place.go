@@ -113,7 +113,7 @@ func (p *places) allowed(asked, found string) (*os.File, error) {
 		defer func() { _ = root.Close() }()
 		f, err := root.Open(rel)
 		if err != nil {
-			return nil, fmt.Errorf("workspace: %w", err)
+			return nil, fmt.Errorf("workspace %s: %w", asked, err)
 		}
 		info, err := f.Stat()
 		if err == nil && !info.IsDir() {

@@ -62,6 +62,7 @@ const (
 	scratchDir   = "/scratch"
 	homeDir      = "/home/agent"
 	tmpDir       = "/tmp"
+	varTmp       = "/var/tmp"
 	programFile  = "/.init"
 )
 

@@ -142,7 +142,15 @@ func TestNative_ReplacedWorkspaceIsRefused(t *testing.T) {
 }
 
 func TestNative_ReadOnlyDirectories(t *testing.T) {
-	tools := t.TempDir()
+	for _, tmp := range []string{t.TempDir(), filepath.Join("/var/tmp", fmt.Sprintf("rookery-test-%d", os.Getpid()))} {
+		require.NoError(t, os.MkdirAll(tmp, 0o755))
+		t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+		readOnly(t, tmp)
+	}
+}
+
+func readOnly(t *testing.T, tools string) {
+	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(tools, "x"), []byte("tool\n"), 0o644))
 	require.NoError(t, os.Chmod(tools, 0o755))
 	spec := place(t, "a", false)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -149,6 +150,9 @@ func sameFile(a, b int) error {
 }
 
 func (v *view) add(tree *os.File, at string, dir bool) {
+	if below, ok := strings.CutPrefix(at, varTmp+"/"); ok {
+		at = filepath.Join(tmpDir, below) // where the view's link leads
+	}
 	v.trees = append(v.trees, mounted{tree, at, dir})
 }
 
@@ -206,7 +210,7 @@ func (v *view) files() error {
 			return err
 		}
 	}
-	v.links["/var/tmp"], v.links["/etc/mtab"] = tmpDir, "/proc/self/mounts"
+	v.links[varTmp], v.links["/etc/mtab"] = tmpDir, "/proc/self/mounts"
 	for p, target := range v.links {
 		if err := os.MkdirAll(filepath.Dir(v.at(p)), 0o755); err != nil {
 			return err
