@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"rookery/protocol"
 )
@@ -26,10 +27,14 @@ type Page struct {
 	Frames []Frame            `json:"frames,omitempty"`
 	// More reports that another page follows the last frame.
 	More bool `json:"more,omitempty"`
+	// Direct reports that the next frame is larger than an answer can be: it can
+	// only be read from the trace itself. There is no frame then.
+	Direct bool `json:"direct,omitempty"`
 }
 
 // History reads a page of what viewers get of the session after a cursor, from
-// an orchestrator or, where none answers, from the trace itself.
+// an orchestrator or, where none answers or a record is too large for an answer,
+// from the trace itself.
 // ErrNoSession reports a session without a trace.
 func (b *Bus) History(ctx context.Context, sid protocol.ID, after protocol.Cursor) (Page, error) {
 	if err := checkIDs(sid); err != nil {
@@ -37,8 +42,8 @@ func (b *Bus) History(ctx context.Context, sid protocol.ID, after protocol.Curso
 	}
 	p, err := askAgain[Page](ctx, b, b.orch("hist", sid), HistoryRequest{After: after})
 	switch {
-	case errors.Is(err, ErrGone):
-		p, err = b.page(ctx, sid, after)
+	case errors.Is(err, ErrGone), err == nil && p.Direct:
+		p, err = b.page(ctx, sid, after, math.MaxInt)
 	case err != nil:
 	case p.Code == protocol.ReplyNotFound:
 		err = fmt.Errorf("%w: %s", ErrNoSession, sid)
@@ -51,8 +56,9 @@ func (b *Bus) History(ctx context.Context, sid protocol.ID, after protocol.Curso
 	return p, nil
 }
 
-// page reads one page from the trace.
-func (b *Bus) page(ctx context.Context, sid protocol.ID, after protocol.Cursor) (Page, error) {
+// page reads one page from the trace. A frame over limit begins no page, and is
+// alone in its own.
+func (b *Bus) page(ctx context.Context, sid protocol.ID, after protocol.Cursor, limit int) (Page, error) {
 	var p Page
 	size := 0
 	from := max(after.Seq, 1) - 1 // the frame of the cursor may hold more
@@ -65,12 +71,12 @@ func (b *Bus) page(ctx context.Context, sid protocol.ID, after protocol.Cursor) 
 			continue
 		}
 		n := frameSize(f)
-		if n > pageMax {
-			return Page{}, fmt.Errorf("frame %d has %d bytes: %w", f.Seq, n, ErrTooLarge)
-		}
 		if len(p.Frames) > 0 && size+n > pageSize {
 			p.More = true
 			return p, nil
+		}
+		if n > limit {
+			return Page{Direct: true}, nil
 		}
 		p.Frames, size = append(p.Frames, f), size+n
 	}
@@ -90,7 +96,7 @@ func (b *Bus) page(ctx context.Context, sid protocol.ID, after protocol.Cursor) 
 func (b *Bus) serveHistory(sid protocol.ID, r HistoryRequest, respond func(Page)) {
 	ctx, cancel := context.WithTimeout(b.life, attemptTimeout)
 	defer cancel()
-	p, err := b.page(ctx, sid, r.After)
+	p, err := b.page(ctx, sid, r.After, pageMax)
 	switch {
 	case errors.Is(err, ErrNoSession):
 		p = Page{Code: protocol.ReplyNotFound, Reason: err.Error()}

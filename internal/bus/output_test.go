@@ -191,3 +191,26 @@ func TestHistory_BeginsWithinAFrame(t *testing.T) {
 		require.Equal(t, 2, p.Frames[0].Pos)
 	})
 }
+
+func TestHistory_RecordLargerThanAnAnswerIsReadFromTheTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := bustest.NewServer(t)
+		b, viewer := s.Bus(t), s.Bus(t)
+		stop, err := b.ServeOrch(node, orchestrator(nil), true)
+		require.NoError(t, err)
+		defer stop()
+		huge := strings.Repeat("z", 3<<20)
+		appendTexts(t, openLog(t, b, "b1"), 1, false, "a", huge, "b")
+		var got []bus.Frame
+		after := protocol.Cursor{}
+		for more := true; more; {
+			p, err := viewer.History(t.Context(), sid, after)
+			require.NoError(t, err)
+			require.NotEmpty(t, p.Frames)
+			got = append(got, p.Frames...)
+			last := p.Frames[len(p.Frames)-1]
+			after, more = protocol.Cursor{Seq: last.Seq, Pos: last.Pos + len(last.Messages) - 1}, p.More
+		}
+		require.Equal(t, []string{"a", huge, "b"}, texts(t, got))
+	})
+}
