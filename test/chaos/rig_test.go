@@ -3,6 +3,7 @@ package chaos_test
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -71,12 +72,18 @@ func bareRig(t *testing.T) *rig {
 	return r
 }
 
+// freePort returns a port that nobody listens on, below those that the kernel gives
+// to connections: one of them could take it before the server does.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for {
+		port := 20000 + rand.IntN(12000)
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
 }
 
 func (r *rig) url() string { return "nats://127.0.0.1:" + strconv.Itoa(r.port) }

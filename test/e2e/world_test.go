@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -242,12 +243,23 @@ func (w *world) ok(args ...string) string {
 // nats starts a server of its own and makes it the configured one.
 func (w *world) nats() (url string, server *proc) {
 	w.t.Helper()
-	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(w.t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	require.NoError(w.t, l.Close())
+	port := freePort(w.t)
 	url = "nats://127.0.0.1:" + strconv.Itoa(port)
 	return url, w.natsAt(port)
+}
+
+// freePort returns a port that nobody listens on, below those that the kernel gives
+// to connections: one of them could take it before the server does.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for {
+		port := 20000 + rand.IntN(12000)
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
 }
 
 func (w *world) natsAt(port int) *proc {
