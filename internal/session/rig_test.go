@@ -83,7 +83,7 @@ var allow = protocol.TaskOptions{Approve: "allow-all"}
 
 func (r *rig) command(t *testing.T, sid protocol.ID, verb protocol.Verb, cmd protocol.Command) protocol.Reply {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	reply, err := r.client.Command(ctx, sid, verb, cmd)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func (r *rig) until(t *testing.T, last string) []string {
 			found = found || rec.Message.String() == last
 		}
 		return found
-	}, 20*time.Second, 10*time.Millisecond, "no %s", last)
+	}, wait, 10*time.Millisecond, "no %s", last)
 	return lines
 }
 
@@ -129,11 +129,11 @@ func (r *rig) untilIdle(t *testing.T, sid protocol.ID) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return r.command(t, sid, protocol.VerbStatus, protocol.Command{ID: "q"}).Status.State == protocol.StateIdle
-	}, 20*time.Second, 10*time.Millisecond)
+	}, wait, 10*time.Millisecond)
 }
 
 const (
-	wait = 20 * time.Second
+	wait = 90 * time.Second
 	tick = 10 * time.Millisecond
 )
 
