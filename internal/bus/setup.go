@@ -55,33 +55,14 @@ func (b *Bus) Setup(ctx context.Context, o StoreOptions) error {
 		return fmt.Errorf("ask the broker for its limits: %w", err)
 	}
 	if o.MaxStore = info.Limits.MaxStore; o.MaxStore <= 0 {
-		if o.MaxStore, err = b.room(ctx, o.Replicas); err != nil {
+		o.MaxStore = 8 << 30
+	}
+	for { // the account may have no limit where the server has one
+		err := b.setup(ctx, o)
+		if r := (*jetstream.APIError)(nil); !errors.As(err, &r) || r.ErrorCode != codeNoSpace || o.MaxStore < 64<<20 {
 			return err
 		}
-	}
-	return b.setup(ctx, o)
-}
-
-// room finds how much a broker has to give whose account has no limit though the
-// server does: 8 GiB, or the half of it, or of that. A reservation that fails half
-// way would leave nothing for the last streams, so the whole is tried first.
-func (b *Bus) room(ctx context.Context, replicas int) (int64, error) {
-	const most, least = 8 << 30, 8 << 20
-	if _, err := b.js.Stream(ctx, b.stream(streamTrace)); err == nil {
-		return most, nil // what exists is left as it is
-	}
-	probe := jetstream.StreamConfig{
-		Name: b.stream("ROOM"), Subjects: []string{b.join("room")}, Storage: jetstream.FileStorage, Replicas: replicas,
-	}
-	for size := int64(most); ; size /= 2 {
-		probe.MaxBytes = size
-		_, err := b.js.CreateStream(ctx, probe)
-		if err == nil {
-			return size, b.js.DeleteStream(ctx, probe.Name)
-		}
-		if r, ok := errors.AsType[*jetstream.APIError](err); !ok || r.ErrorCode != codeNoSpace || size <= least {
-			return 0, fmt.Errorf("reserve room in the store: %w", err)
-		}
+		o.MaxStore /= 2
 	}
 }
 
