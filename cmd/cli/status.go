@@ -37,7 +37,7 @@ type fleet struct {
 	Queues        []bus.Queue      `json:"queues"`
 	Running       []protocol.Entry `json:"running"`
 	Sessions      int              `json:"sessions"`
-	OpenCalls     int              `json:"open_calls"` // that run on a worker or wait for one
+	OpenCalls     int              `json:"open_calls"` // that run on a worker or wait for one, see open
 }
 
 type nodeState struct {
@@ -76,15 +76,25 @@ func (l *link) fleet(ctx context.Context) (fleet, error) {
 	if f.Queues, err = l.bus.Queues(ctx); err != nil {
 		return f, err
 	}
+	f.OpenCalls = f.open()
+	return f, nil
+}
+
+// open counts the calls that wait for a worker or run on one. A worker
+// acknowledges a call shortly after it has begun it, so one that is given may be
+// among the running ones already and is not counted twice.
+func (f fleet) open() int {
+	var waiting, given, running int
 	for _, q := range f.Queues {
-		f.OpenCalls += int(q.Waiting) + q.Given //nolint:gosec // far below
+		waiting += int(q.Waiting) //nolint:gosec // far below
+		given += q.Given
 	}
 	for _, w := range f.Workers {
 		if w.State != nil {
-			f.OpenCalls += len(w.State.Running)
+			running += len(w.State.Running)
 		}
 	}
-	return f, nil
+	return waiting + max(given, running)
 }
 
 func (f fleet) owned(id protocol.ID) int {
