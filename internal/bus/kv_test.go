@@ -31,9 +31,11 @@ func TestLease_ExpiresWhenItIsNotRenewed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: "w1", Boot: "b1", Body: json.RawMessage(`{"a":1}`)})
+			done <- b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: "w1", Boot: "b1", Body: json.RawMessage(`{"a":1}`)}, nil)
 		}()
-		go func() { _ = dying.KeepLease(t.Context(), bus.Lease{Kind: bus.LeaseOrchestrator, ID: "o1", Boot: "b2"}) }()
+		go func() {
+			_ = dying.KeepLease(t.Context(), bus.Lease{Kind: bus.LeaseOrchestrator, ID: "o1", Boot: "b2"}, nil)
+		}()
 		time.Sleep(time.Minute)
 		ls, err := b.Leases(t.Context())
 		require.NoError(t, err)
@@ -47,10 +49,10 @@ func TestLease_ExpiresWhenItIsNotRenewed(t *testing.T) {
 		require.Less(t, time.Since(start), time.Second)
 
 		old, stopOld := context.WithCancel(t.Context())
-		go func() { done <- b.KeepLease(old, bus.Lease{Kind: bus.LeaseWorker, ID: "w2", Boot: "b1"}) }()
+		go func() { done <- b.KeepLease(old, bus.Lease{Kind: bus.LeaseWorker, ID: "w2", Boot: "b1"}, nil) }()
 		time.Sleep(time.Second)
 		successor, stopNew := context.WithCancel(t.Context())
-		go func() { done <- b.KeepLease(successor, bus.Lease{Kind: bus.LeaseWorker, ID: "w2", Boot: "b2"}) }()
+		go func() { done <- b.KeepLease(successor, bus.Lease{Kind: bus.LeaseWorker, ID: "w2", Boot: "b2"}, nil) }()
 		time.Sleep(time.Second)
 		stopOld() // restarted under the same id
 		require.NoError(t, <-done)
@@ -111,7 +113,7 @@ func TestCatalogue_OfWorkers(t *testing.T) {
 	})
 }
 
-func TestLeases_AreThereAgainAfterARestart(t *testing.T) {
+func TestLeases_AreThereWhenHeldAndRightAfterARestart(t *testing.T) {
 	s := bustest.NewServer(t)
 	b := s.Bus(t)
 	seen := make(chan bus.Lease, 64)
@@ -129,12 +131,24 @@ func TestLeases_AreThereAgainAfterARestart(t *testing.T) {
 	hold := func(boot string) (stop func()) {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
-		wg.Go(func() { _ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: "w1", Boot: boot}) })
+		wg.Go(func() { _ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: "w1", Boot: boot}, nil) })
 		return func() { cancel(); wg.Wait() }
 	}
 	stop := hold("b1")
 	require.Equal(t, "b1", (<-seen).Boot)
 	stop()
+	held, done := make(chan struct{}), make(chan struct{})
+	other, leave := context.WithCancel(ctx)
+	wg.Go(func() {
+		defer close(done)
+		_ = b.KeepLease(other, bus.Lease{Kind: bus.LeaseOrchestrator, ID: "o1", Boot: "o"}, func() { close(held) })
+	})
+	<-held
+	all, err := b.Leases(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, protocol.ID("o1"), all[len(all)-1].ID)
+	leave()
+	<-done
 	s.Restart(t)
 	defer hold("b2")()
 	for l := range seen { // the watch goes on, over the restart

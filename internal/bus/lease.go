@@ -36,24 +36,44 @@ func (l Lease) key() string { return string(l.Kind) + "." + string(l.ID) }
 const leaseEvery = 3 * time.Second
 
 // KeepLease holds a lease until ctx ends and then gives it up, so that nobody
-// waits for its expiry. It goes on when the broker is away.
-func (b *Bus) KeepLease(ctx context.Context, l Lease) error {
+// waits for its expiry. It goes on when the broker is away, and renews at once when
+// that is back, since a restarted broker knows no lease. held, if not nil, is called
+// once, when the lease is there for others to see.
+func (b *Bus) KeepLease(ctx context.Context, l Lease, held func()) error {
 	if err := checkIDs(l.ID, protocol.ID(l.Kind)); err != nil {
 		return err
 	}
+	back := make(chan struct{}, 1)
+	defer b.Watch(func(link Link) {
+		if link.Up {
+			select {
+			case back <- struct{}{}:
+			default:
+			}
+		}
+	})()
 	var mine uint64
 	for {
 		wait := leaseEvery
 		switch revision, err := b.renew(ctx, l); {
 		case err == nil:
 			mine = revision
+			if held != nil {
+				held()
+				held = nil
+			}
 		case ctx.Err() == nil:
 			b.log.WarnContext(ctx, "lease not renewed", "lease", l.key(), "err", err)
 			wait = leaseEvery / 10
 		}
-		if pause(ctx, wait) != nil {
-			break
+		select {
+		case <-time.After(wait):
+			continue
+		case <-back:
+			continue
+		case <-ctx.Done():
 		}
+		break
 	}
 	if !b.Connected() {
 		return nil // it expires

@@ -19,7 +19,7 @@ func TestLeases_AreKeptSinceTheBrokerStarted(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseOrchestrator, ID: "o1", Boot: "b"})
+			_ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseOrchestrator, ID: "o1", Boot: "b"}, nil)
 		}()
 		synctest.Wait()
 		time.Sleep(time.Minute)

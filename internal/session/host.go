@@ -155,7 +155,7 @@ func (h *Host) Node() protocol.ID { return h.cfg.Node }
 
 // Run serves commands until ctx is done, then lets go of every session and
 // returns when the last one has ended. ready, if not nil, is called once commands
-// are served.
+// are served and others see that this orchestrator lives.
 func (h *Host) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -173,16 +173,22 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 	var lease sync.WaitGroup
 	lctx, giveUp := context.WithCancel(context.WithoutCancel(ctx)) // outlives the sessions
 	defer giveUp()
+	held := make(chan struct{})
 	lease.Go(func() {
-		if err := h.bus.KeepLease(lctx, bus.Lease{Kind: bus.LeaseOrchestrator, ID: h.cfg.Node, Boot: h.cfg.Boot}); err != nil && lctx.Err() == nil {
+		l := bus.Lease{Kind: bus.LeaseOrchestrator, ID: h.cfg.Node, Boot: h.cfg.Boot}
+		if err := h.bus.KeepLease(lctx, l, func() { close(held) }); err != nil && lctx.Err() == nil {
 			h.log.WarnContext(ctx, "lease not kept", "err", err)
 		}
 	})
 	if !h.cfg.Private {
 		lease.Go(func() { h.watchPeers(ctx) })
 	}
-	if ready != nil {
-		ready()
+	select {
+	case <-held:
+		if ready != nil {
+			ready()
+		}
+	case <-ctx.Done():
 	}
 	<-ctx.Done()
 	h.mu.Lock()

@@ -127,9 +127,12 @@ func (r *rig) until(t *testing.T, last string) []string {
 
 func (r *rig) untilIdle(t *testing.T, sid protocol.ID) {
 	t.Helper()
+	var reply protocol.Reply
 	require.Eventually(t, func() bool {
-		return r.command(t, sid, protocol.VerbStatus, protocol.Command{ID: "q"}).Status.State == protocol.StateIdle
-	}, wait, 10*time.Millisecond)
+		reply = r.command(t, sid, protocol.VerbStatus, protocol.Command{ID: "q"})
+		return reply.Status == nil || reply.Status.State == protocol.StateIdle
+	}, wait, tick)
+	require.NotNil(t, reply.Status, reply)
 }
 
 const (
@@ -187,7 +190,11 @@ func newWorker(t *testing.T, b *bus.Bus, id protocol.ID, change ...func(*protoco
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: id, Boot: w.info.Boot}) })
+	held := make(chan struct{})
+	wg.Go(func() {
+		_ = b.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: id, Boot: w.info.Boot}, func() { close(held) })
+	})
+	<-held
 	stop, err := b.ServeControl(id, w.control)
 	require.NoError(t, err)
 	w.leave = sync.OnceFunc(func() {

@@ -33,13 +33,21 @@ func (w *Worker) presence(ctx context.Context) {
 	})
 	defer stop()
 	w.wantSignOn()
+	held := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := w.cfg.Bus.KeepLease(ctx, bus.Lease{Kind: bus.LeaseWorker, ID: w.id, Boot: w.boot}); err != nil {
+		lease := bus.Lease{Kind: bus.LeaseWorker, ID: w.id, Boot: w.boot}
+		if err := w.cfg.Bus.KeepLease(ctx, lease, func() { close(held) }); err != nil {
 			w.log.WarnContext(ctx, "lease not kept", "err", err)
 		}
 	})
-	wg.Go(func() { w.keepSignedOn(ctx) })
+	wg.Go(func() {
+		select {
+		case <-held: // nobody takes one without a lease for a worker that lives
+			w.keepSignedOn(ctx)
+		case <-ctx.Done():
+		}
+	})
 	defer wg.Wait()
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
