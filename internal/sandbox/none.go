@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 )
 
 // NoneWarning says what a tool can reach with the backend none.
@@ -25,7 +27,21 @@ type None struct {
 var _ Backend = (*None)(nil)
 
 // NewNone returns the backend none, which can run the given file operations.
-func NewNone(ops Ops) *None { return &None{ops: ops} }
+func NewNone(ops Ops) *None {
+	defaultSignals()
+	return &None{ops: ops}
+}
+
+// defaultSignals has commands begin with the default action of what whoever started
+// this process had it ignore, as nohup and a shell's & do; without it they could not
+// catch that. This process goes on ignoring it.
+func defaultSignals() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} { // Go catches all others
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s) // what is caught is not inherited
+		}
+	}
+}
 
 // Name implements Backend.
 func (*None) Name() string { return "none" }

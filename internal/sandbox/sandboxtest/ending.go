@@ -53,6 +53,16 @@ func (b *bench) testSignalled() {
 	require.Equal(t, sandbox.Exited, r.Reason)
 }
 
+// testIgnoredSignals: Run has this process ignore them.
+func (b *bench) testIgnoredSignals() {
+	t := b.t
+	for _, s := range []string{"HUP", "INT"} {
+		out, r := b.run(sh("trap 'echo caught; exit 5' " + s + "; kill -" + s + " $$; sleep 10"))
+		require.Equal(t, "caught\n", out, s)
+		require.Equal(t, 5, r.Exit, s)
+	}
+}
+
 func (b *bench) testKillIsPolite() {
 	t := b.t
 	c := b.start(sh("trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.02; done"))

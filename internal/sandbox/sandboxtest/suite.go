@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,10 +21,12 @@ import (
 // confining backend whose helper is another process must offer them there, too.
 func Run(t *testing.T, open func(t *testing.T, ops sandbox.Ops) sandbox.Backend) {
 	t.Helper()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT) // as under nohup
+	t.Cleanup(func() { signal.Reset(syscall.SIGHUP, syscall.SIGINT) })
 	for name, test := range map[string]func(*bench){
 		"Check": (*bench).testCheck, "Exit": (*bench).testExit, "Merge": (*bench).testMerge, "Signalled": (*bench).testSignalled,
 		"KillIsPolite": (*bench).testKillIsPolite, "KillWins": (*bench).testKillWins, "Timeout": (*bench).testTimeout, "KillTree": (*bench).testKillTree,
-		"DaemonDies": (*bench).testDaemonDies, "Stdin": (*bench).testStdin, "NoStdin": (*bench).testNoStdin, "Signal": (*bench).testSignal,
+		"DaemonDies": (*bench).testDaemonDies, "Stdin": (*bench).testStdin, "NoStdin": (*bench).testNoStdin, "Signal": (*bench).testSignal, "IgnoredSignals": (*bench).testIgnoredSignals,
 		"Terminal": (*bench).testTerminal, "TerminalInput": (*bench).testTerminalInput, "Environment": (*bench).testEnvironment,
 		"Descriptors": (*bench).testDescriptors, "Invalid": (*bench).testInvalid, "Dir": (*bench).testDir, "LargeOutput": (*bench).testLargeOutput,
 		"LateReader": (*bench).testLateReader, "Parallel": (*bench).testParallel, "Ops": (*bench).testOps, "Close": (*bench).testClose, "Usage": (*bench).testUsage,
