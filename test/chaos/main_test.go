@@ -16,6 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -52,6 +55,12 @@ func sources() error {
 	return err
 }
 
+// raced reports that the tests run under the race detector, and so shall the programs.
+func raced() bool {
+	b, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
 func withBinaries(run func() int) (code int, err error) {
 	if err := sources(); err != nil {
 		return 1, fmt.Errorf("look at the sources: %w", err)
@@ -69,7 +78,7 @@ func withBinaries(run func() int) (code int, err error) {
 	var wg sync.WaitGroup
 	for name, pkg := range programs {
 		wg.Go(func() {
-			out, err := exec.Command("go", "build", "-o", filepath.Join(dir, name), pkg).CombinedOutput()
+			out, err := exec.Command("go", "build", "-race="+strconv.FormatBool(raced()), "-o", filepath.Join(dir, name), pkg).CombinedOutput()
 			if err != nil {
 				err = fmt.Errorf("build %s: %w\n%s", name, err, out)
 			}

@@ -148,6 +148,11 @@ func (r *rig) end() {
 	if !within(10*time.Second, func() bool { left = r.strays(); return len(left) == 0 }) {
 		r.t.Errorf("processes were left behind:\n%s", strings.Join(left, "\n"))
 	}
+	for _, p := range r.procs {
+		if strings.Contains(p.stderr.String(), "WARNING: DATA RACE") {
+			r.t.Errorf("%s has a data race:\n%s", p.name, p.stderr)
+		}
+	}
 	if r.t.Failed() {
 		for _, p := range r.procs {
 			r.t.Logf("%s: exit %d\n%s", p.name, p.code, tail(p.stderr.String()))
