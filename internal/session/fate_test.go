@@ -14,7 +14,6 @@ import (
 func quick(c *session.Config) {
 	c.Resync = 20 * time.Millisecond
 	c.UnreachableGrace = 50 * time.Millisecond
-	c.QueueTimeout, c.PinnedTimeout = 100*time.Millisecond, 100*time.Millisecond
 }
 
 // lostCall starts a task whose call is claimed and never ends.
@@ -65,7 +64,7 @@ func TestFate_UnreachableWorkerIsWaitedForAndThenGivenUp(t *testing.T) {
 func TestFate_CallThatNobodyTakesIsLost(t *testing.T) {
 	m := &script{steps: []step{calls("A"), says("end")}}
 	r := newRig(t, m)
-	r.host(t, "o1", quick)
+	r.host(t, "o1", quick, func(c *session.Config) { c.QueueTimeout, c.PinnedTimeout = 100*time.Millisecond, 100*time.Millisecond })
 	r.worker.deaf()
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
 	lines := r.until(t, "+task_end(completed)")

@@ -1,8 +1,11 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,17 +46,33 @@ func TestOutage_ShortOneIsAPause(t *testing.T) { // L059
 	r.verify(t)
 }
 
+// heard closes c when a text is written.
+type heard struct {
+	text string
+	c    chan struct{}
+	once sync.Once
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(h.text)) {
+		h.once.Do(func() { close(h.c) })
+	}
+	return len(b), nil
+}
+
 func TestOutage_LongOneEndsTheTask(t *testing.T) { // L059
-	const limit = 300 * time.Millisecond
-	may := make(chan struct{})
+	may, lost := make(chan struct{}), make(chan struct{})
 	m := &script{steps: []step{saysOnce(may, "one"), says("two")}}
 	r := newRig(t, m)
-	r.host(t, "o1", func(c *session.Config) { c.WriteTimeout = limit })
+	r.host(t, "o1", func(c *session.Config) {
+		c.WriteTimeout = 2 * time.Second
+		c.Logger = slog.New(slog.NewTextHandler(&heard{text: "session lost", c: lost}, nil))
+	})
 	r.command(t, "s1", protocol.VerbRun, prompt("t1", "go", allow))
 	r.waitRequests(t, m, 1)
 	r.server.Stop()
 	close(may)
-	<-time.After(5 * limit)
+	<-lost
 	r.server.Restart(t)
 	lines := r.until(t, "+task_end(failed)")
 	require.True(t, strings.HasPrefix(lines[len(lines)-2], `abort("trace write failed: append to trace of s1: `), lines[len(lines)-2])
