@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"rookery/internal/bus"
@@ -156,4 +158,25 @@ func TestClose_EndsEverythingAndMayBeRepeated(t *testing.T) {
 	_, err = b.ServeSession(sid, nil)
 	require.ErrorIs(t, err, bus.ErrClosed)
 	require.False(t, b.Connected())
+}
+
+// The broker has less room than it tells an account of: all streams share it, even if
+// several programs set them up at once.
+func TestSetup_FitsIntoASmallStore(t *testing.T) {
+	for _, size := range []int64{64 << 20, 100 << 20, 300 << 20, 600 << 20, 1500 << 20, 3 << 30, 20 << 30} {
+		t.Run(strconv.FormatInt(size>>20, 10)+" MiB", func(t *testing.T) {
+			t.Parallel()
+			srv, err := natsd.Start(natsd.Options{StoreDir: t.TempDir(), MaxStore: size})
+			require.NoError(t, err)
+			t.Cleanup(srv.Shutdown)
+			var wg sync.WaitGroup
+			for range 4 {
+				b, err := bus.Connect(t.Context(), bus.Options{InProcess: srv})
+				require.NoError(t, err)
+				t.Cleanup(b.Close)
+				wg.Go(func() { assert.NoError(t, b.Setup(t.Context(), bus.StoreOptions{})) })
+			}
+			wg.Wait()
+		})
+	}
 }

@@ -113,7 +113,8 @@ func (b *Bus) restoreNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.ensure(ctx, b.nodes(like.CachedInfo().Config.Replicas))
+	_, err = b.ensure(ctx, b.nodes(like.CachedInfo().Config.Replicas))
+	return err
 }
 
 // Leases reads who lives.

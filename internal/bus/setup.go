@@ -47,8 +47,9 @@ func (b *Bus) Setup(ctx context.Context, o StoreOptions) error {
 	if o.Replicas == 0 {
 		o.Replicas = 1
 	}
+	made := map[string]bool{}
 	if o.MaxStore > 0 {
-		return b.setup(ctx, o)
+		return b.setup(ctx, o, made)
 	}
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
@@ -58,21 +59,39 @@ func (b *Bus) Setup(ctx context.Context, o StoreOptions) error {
 		o.MaxStore = 8 << 30
 	}
 	for { // the account may have no limit where the server has one
-		err := b.setup(ctx, o)
-		if r := (*jetstream.APIError)(nil); !errors.As(err, &r) || r.ErrorCode != codeNoSpace || o.MaxStore < 64<<20 {
+		err := b.setup(ctx, o, made)
+		if r := (*jetstream.APIError)(nil); !errors.As(err, &r) || r.ErrorCode != codeNoSpace || o.MaxStore < 16<<20 {
 			return err
 		}
 		o.MaxStore /= 2
 	}
 }
 
-func (b *Bus) setup(ctx context.Context, o StoreOptions) error {
+// setup makes what is missing and adds its names to made. What is there already,
+// made a moment ago with too much room for the others, gives of it.
+func (b *Bus) setup(ctx context.Context, o StoreOptions, made map[string]bool) error {
 	for _, c := range append(b.streams(o), b.buckets(o)...) {
-		if err := b.ensure(ctx, c); err != nil {
+		ensure := b.ensure
+		if made[c.Name] {
+			ensure = b.shrink
+		}
+		first, err := ensure(ctx, c)
+		if err != nil {
 			return fmt.Errorf("set up %s: %w", c.Name, err)
 		}
+		made[c.Name] = made[c.Name] || first
 	}
 	return nil
+}
+
+// shrink gives a new stream less room, unless it has been filled since.
+func (b *Bus) shrink(ctx context.Context, c jetstream.StreamConfig) (bool, error) {
+	s, err := b.js.Stream(ctx, c.Name)
+	if err != nil || c.MaxBytes >= s.CachedInfo().Config.MaxBytes || s.CachedInfo().State.Bytes > uint64(c.MaxBytes)/2 { //nolint:gosec // a size
+		return false, err
+	}
+	_, err = b.js.UpdateStream(ctx, c)
+	return false, err
 }
 
 func (b *Bus) streams(o StoreOptions) []jetstream.StreamConfig {
@@ -138,20 +157,22 @@ func (b *Bus) buckets(o StoreOptions) []jetstream.StreamConfig {
 
 // ensure makes a stream that is missing. It looks first: the broker refuses a
 // second one for its size before it sees that it is there.
-func (b *Bus) ensure(ctx context.Context, c jetstream.StreamConfig) error {
+func (b *Bus) ensure(ctx context.Context, c jetstream.StreamConfig) (made bool, err error) {
 	s, err := b.js.Stream(ctx, c.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if s, err = b.js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			s, err = b.js.Stream(ctx, c.Name)
+		} else {
+			made = err == nil
 		}
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if what := differs(s.CachedInfo().Config, c); what != "" {
-		return fmt.Errorf("%w: %s differs", ErrIncompatible, what)
+		return made, fmt.Errorf("%w: %s differs", ErrIncompatible, what)
 	}
-	return nil
+	return made, nil
 }
 
 // differs names a setting that changes what the stream promises; limits do not.
