@@ -145,6 +145,8 @@ func (x *examination) broker(ctx context.Context) {
 	start := time.Now()
 	_, err = b.Exists(ctx, "doctor")
 	x.check(fmt.Sprintf("reads from the trace, %s", time.Since(start).Round(10*time.Microsecond)), err)
+	took, err := b.Probe(ctx)
+	x.check(fmt.Sprintf("writes to the trace, %s", took.Round(10*time.Microsecond)), err)
 	l := &link{Client: client.New(b), app: x.app, cfg: x.cfg, bus: b}
 	f, err := l.fleet(ctx)
 	if !x.check("directory", err) {

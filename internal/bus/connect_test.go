@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -179,4 +180,17 @@ func TestSetup_FitsIntoASmallStore(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+func TestProbe_LeavesNothingAndTellsOfAFullStream(t *testing.T) {
+	b := bustest.NewSmall(t, 16<<20).Bus(t)
+	_, err := b.Probe(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, texts(t, trace(t, b, 0)))
+	l := openLog(t, b, "b1")
+	for err == nil {
+		_, err = l.Append(soon(t), 1, false, []protocol.Message{text(strings.Repeat("x", 500_000))})
+	}
+	_, err = b.Probe(t.Context())
+	require.ErrorContains(t, err, "write to the trace: broker: maximum bytes exceeded")
 }

@@ -69,8 +69,10 @@ func (b *Bus) gaveUp(ctx context.Context, last error) error {
 	switch {
 	case ctx.Err() == nil:
 		return ErrClosed
-	case last == nil || errors.Is(last, ctx.Err()):
+	case last == nil || errors.Is(last, context.Canceled):
 		return ctx.Err()
+	case errors.Is(last, ctx.Err()):
+		return fmt.Errorf("the broker does not answer: %w", ctx.Err())
 	}
 	return fmt.Errorf("%w (last attempt: %w)", ctx.Err(), last)
 }

@@ -71,7 +71,7 @@ func withBinaries(run func() int) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	programs := map[string]string{
-		"orchestrator": "rookery/cmd/orchestrator", "toolworker": "rookery/cmd/toolworker",
+		"orchestrator": "rookery/cmd/orchestrator", "toolworker": "rookery/cmd/toolworker", "rookery": "rookery/cmd/cli",
 		"nats-server": "github.com/nats-io/nats-server/v2",
 	}
 	errs := make(chan error, len(programs))

@@ -42,11 +42,23 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
+// binary is the path of a program that TestMain built, or of one of the system's.
+func binary(t *testing.T, program string) string {
+	t.Helper()
+	path := filepath.Join(binaries, program)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	path, err := exec.LookPath(program)
+	require.NoError(t, err)
+	return path
+}
+
 // start starts a program with the given environment; the rig ends it.
 func (r *rig) start(program string, env map[string]string, args ...string) *proc {
 	r.t.Helper()
 	p := &proc{
-		t: r.t, name: program + " " + strings.Join(args, " "), cmd: exec.Command(filepath.Join(binaries, program), args...),
+		t: r.t, name: program + " " + strings.Join(args, " "), cmd: exec.Command(binary(r.t, program), args...),
 		stderr: &output{}, done: make(chan struct{}),
 	}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = r.dir, p.stderr, p.stderr
