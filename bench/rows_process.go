@@ -16,9 +16,6 @@ import (
 
 	"rookery/internal/bus"
 	"rookery/internal/llm/llmtest"
-	"rookery/internal/sandbox"
-	"rookery/internal/sandbox/backend"
-	"rookery/internal/tool"
 	"rookery/protocol"
 )
 
@@ -269,82 +266,4 @@ func (b *bench) firstRequest(ctx context.Context, path, home, url string, asked 
 	default:
 		return 0, errors.New("rookery run asked nothing")
 	}
-}
-
-// exec compares starting a command with what the kernel asks for all namespaces.
-func (b *bench) exec(ctx context.Context) error {
-	unshare, note, err := unshareAll(ctx, max(5, b.n(60)))
-	if err != nil {
-		return err
-	}
-	open, run, err := b.sandboxed(ctx, max(5, b.n(60)))
-	if err != nil {
-		return err
-	}
-	note += "; sandbox " + b.box
-	row := func(name, what string, s Sample, target float64) Row {
-		return Row{Name: name, What: what, Unit: "µs", Floor: unshare.stat(), Ours: s.stat(), Note: note}.over(target)
-	}
-	b.add(row("exec.call", "exec_command true in an open session", run, 3), row("exec.open", "opening a session", open, 7))
-	return nil
-}
-
-// unshareAll runs true in new namespaces, as many as this user may have.
-func unshareAll(ctx context.Context, n int) (s Sample, note string, err error) {
-	args := []string{"--user", "--map-root-user", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "true"}
-	note = "floor: unshare of all namespaces"
-	for exec.CommandContext(ctx, "unshare", args...).Run() != nil {
-		if len(args) == 1 {
-			return nil, "", errors.New("unshare does not work here")
-		}
-		args, note = []string{"true"}, "floor: unshare without namespaces, which this user may not have"
-		if exec.CommandContext(ctx, "unshare", args...).Run() != nil {
-			return nil, "", errors.New("unshare does not work here")
-		}
-	}
-	for range n {
-		began := time.Now()
-		if err := exec.CommandContext(ctx, "unshare", args...).Run(); err != nil {
-			return nil, "", fmt.Errorf("unshare: %w", err)
-		}
-		s.add(time.Since(began))
-	}
-	return s, note, nil
-}
-
-// sandboxed opens sessions and runs true in each.
-func (b *bench) sandboxed(ctx context.Context, n int) (open, run Sample, err error) {
-	tools, err := tool.NewRegistry(tool.Builtin()...)
-	if err != nil {
-		return nil, nil, err
-	}
-	bk, err := backend.New(b.box, tool.Ops(), backend.Options{SoftLimits: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer closeBackend(bk)
-	for i := range n {
-		dir := b.place()
-		spec := sandbox.SessionSpec{ID: fmt.Sprintf("x%d", i), Workspace: filepath.Join(dir, "w"), Scratch: filepath.Join(dir, "s")}
-		if err := errors.Join(os.MkdirAll(spec.Workspace, 0o700), os.MkdirAll(spec.Scratch, 0o700)); err != nil {
-			return nil, nil, err
-		}
-		began := time.Now()
-		opened, err := bk.Open(ctx, spec)
-		if err != nil {
-			return nil, nil, err
-		}
-		open.add(time.Since(began))
-		s := tool.NewSession(opened, sandbox.Limits{})
-		began = time.Now()
-		res := tools.Execute(ctx, s, protocol.Call{Tool: "exec_command", Arguments: `{"cmd":"true"}`}, func(string) {})
-		run.add(time.Since(began))
-		if err := s.Close(); err != nil {
-			return nil, nil, err
-		}
-		if res.StopReason != protocol.Completed {
-			return nil, nil, fmt.Errorf("exec_command: %s", res.Output)
-		}
-	}
-	return open, run, nil
 }
