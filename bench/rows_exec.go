@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"rookery/internal/bus"
+	"rookery/internal/tool"
 	"rookery/protocol"
 )
 
@@ -35,7 +37,7 @@ func (b *bench) exec(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		err = b.boxed(ctx, w, p.name, p.call, p.open)
+		err = errors.Join(b.boxed(ctx, w, p.name, p.call, p.open), b.reads(ctx, w, p.name), b.flood(ctx, w, p.name))
 		w.stop()
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -48,7 +50,9 @@ func (b *bench) exec(ctx context.Context) error {
 type program struct {
 	bus    *bus.Bus
 	worker protocol.ID
+	pid    int
 	stop   func()
+	calls  int
 }
 
 // startWorker starts toolworker beside a broker and an orchestrator of this process.
@@ -103,7 +107,7 @@ func (b *bench) join(ctx context.Context, at whereabouts, path string, args ...s
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &program{stop: func() {
+	p := &program{pid: cmd.Process.Pid, stop: func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	}}
@@ -148,42 +152,29 @@ func (b *bench) boxed(ctx context.Context, p *program, name string, call, open f
 	if err != nil {
 		return err
 	}
-	results := make(chan *protocol.Result, 1)
-	stop, err := p.bus.WatchCalls("x0", func(e bus.CallEvent) {
-		if e.Result != nil {
-			results <- e.Result
+	const first = "x0"
+	var floor, opened, called Sample
+	if err := p.open(ctx, first, &opened); err != nil {
+		return err
+	}
+	before, sessions := treeMemory(p.pid), max(5, b.n(64))
+	for i := range sessions {
+		if err := errors.Join(unshare.run(ctx, &floor), p.open(ctx, protocol.ID(fmt.Sprintf("x%d", i+1)), &opened)); err != nil {
+			return err
 		}
-	})
+	}
+	if err := rest(ctx, time.Second); err != nil { // what waits ahead in each is there
+		return err
+	}
+	each := (treeMemory(p.pid) - before) / float64(sessions) / (1 << 20)
+	c, err := p.caller(first)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	var floor, opened, called Sample
-	for i := range max(5, b.n(60)) {
-		if err := unshare.run(ctx, &floor); err != nil {
+	defer c.stop()
+	for range max(5, b.n(200)) {
+		if err := errors.Join(unshare.run(ctx, &floor), c.call(ctx, p.worker, "exec_command", `{"cmd":"true"}`, &called)); err != nil {
 			return err
-		}
-		if err := p.open(ctx, protocol.ID(fmt.Sprintf("x%d", i)), &opened); err != nil {
-			return err
-		}
-	}
-	for i := range max(5, b.n(200)) {
-		if err := unshare.run(ctx, &floor); err != nil {
-			return err
-		}
-		began := time.Now()
-		if err := p.bus.Dispatch(ctx, bus.ToWorker(p.worker), protocol.Call{
-			Session: "x0", Dispatch: fmt.Sprintf("%d-0-1", i+1), Key: "k", ToolCallID: "c", Tool: "exec_command", Arguments: `{"cmd":"true"}`,
-		}); err != nil {
-			return err
-		}
-		select {
-		case r := <-results:
-			if called.add(time.Since(began)); r.StopReason != protocol.Completed {
-				return fmt.Errorf("exec_command: %s", r.Output)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 	note += "; sandbox " + b.box
@@ -192,8 +183,180 @@ func (b *bench) boxed(ctx context.Context, p *program, name string, call, open f
 			Name: "exec." + kind + "." + name, What: what + ", " + name, Unit: "µs", Floor: floor.stat(), Ours: s.stat(), Note: note,
 		}.over(target)
 	}
-	b.add(row("call", "exec_command true in an open session", called, call), row("open", "opening a session", opened, open))
+	b.add(row("call", "exec_command true in an open session", called, call), row("open", "opening a session", opened, open), Row{
+		Name: "exec.memory." + name, What: fmt.Sprintf("%d open sessions, each, %s", sessions, name), Unit: "MiB",
+		Ours: single(each), Figure: each, Of: "MiB", Target: 6, Note: "all its processes, shared pages by parts; sandbox " + b.box,
+	})
 	return nil
+}
+
+// reads compares read_file with a call that the worker refuses for its arguments,
+// which goes the same way and does not reach the sandbox.
+func (b *bench) reads(ctx context.Context, p *program, name string) error {
+	const sid = "reader"
+	var floor, ours, rest Sample
+	if err := p.open(ctx, sid, &rest); err != nil {
+		return err
+	}
+	c, err := p.caller(sid)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	if err := c.call(ctx, p.worker, "write_file", `{"path":"f","content":"some words\n"}`, &rest); err != nil {
+		return err
+	}
+	for range max(20, b.n(1000)) {
+		if err := c.call(ctx, p.worker, "read_file", "{}", &floor); !errors.Is(err, errRefused) {
+			return errors.Join(errors.New("read_file took no arguments"), err)
+		}
+		if err := c.call(ctx, p.worker, "read_file", `{"path":"f"}`, &ours); err != nil {
+			return err
+		}
+	}
+	row := Row{Name: "exec.read." + name, What: "read_file in an open session, " + name, Unit: "µs", Floor: floor.stat(), Ours: ours.stat(), Of: "ms more", Target: 0.3, Note: "floor: a call that is refused for its arguments; sandbox " + b.box}
+	row.Figure = (row.Ours.Median - row.Floor.Median) / 1000
+	b.add(row)
+	return nil
+}
+
+// flood watches the memory of a worker while commands print 10 GB, as much each as
+// one may before it is killed.
+func (b *bench) flood(ctx context.Context, p *program, name string) error {
+	const sid = "flood"
+	var rest, took Sample
+	if err := p.open(ctx, sid, &rest); err != nil {
+		return err
+	}
+	c, err := p.caller(sid)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	print := func() error {
+		err := c.call(ctx, p.worker, "exec_command", `{"cmd":"yes"}`, &took)
+		if err == nil || !strings.Contains(err.Error(), "[output limit: killed after ") {
+			return fmt.Errorf("yes was not killed for its output: %w", err)
+		}
+		return nil
+	}
+	if err := print(); err != nil { // what the first one brings stays
+		return err
+	}
+	calls := max(1, b.n(10<<30/tool.DefaultPrinted))
+	before, done := resident(p.pid), make(chan error, 1)
+	low, high := before, before
+	go func() { // done is read below
+		var err error
+		for i := 0; i < calls && err == nil; i++ {
+			err = print()
+		}
+		done <- err
+	}()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-tick.C:
+			now := resident(p.pid)
+			low, high = min(low, now), max(high, now)
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+			ended = true
+		}
+	}
+	swing := max(high-before, before-low) / (1 << 20)
+	b.add(Row{
+		Name: "exec.flood." + name, What: fmt.Sprintf("memory of %s while commands print %.1f GiB", name, float64(calls)*tool.DefaultPrinted/(1<<30)),
+		Unit: "MiB", Ours: single(swing), Figure: swing, Of: "MiB from before", Target: 16,
+		Note: fmt.Sprintf("resident, %.0f MiB before; %d commands, each killed at its output limit after %.0f ms", before/(1<<20), calls, took.quantile(0.5)/1000),
+	})
+	return nil
+}
+
+// errRefused reports a call that failed.
+var errRefused = errors.New("call failed")
+
+// A roundTripper makes calls of one session and waits for each.
+type roundTripper struct {
+	p       *program
+	sid     protocol.ID
+	results chan *protocol.Result
+	stop    func()
+}
+
+func (p *program) caller(sid protocol.ID) (*roundTripper, error) {
+	c := &roundTripper{p: p, sid: sid, results: make(chan *protocol.Result, 1)}
+	var err error
+	c.stop, err = p.bus.WatchCalls(sid, func(e bus.CallEvent) {
+		if e.Result != nil {
+			c.results <- e.Result
+		}
+	})
+	return c, err
+}
+
+func (c *roundTripper) call(ctx context.Context, wid protocol.ID, name, arguments string, s *Sample) error {
+	c.p.calls++
+	began := time.Now()
+	if err := c.p.bus.Dispatch(ctx, bus.ToWorker(wid), protocol.Call{
+		Session: c.sid, Dispatch: fmt.Sprintf("%d-0-1", c.p.calls), Key: "k", ToolCallID: "c", Tool: name, Arguments: arguments,
+	}); err != nil {
+		return err
+	}
+	select {
+	case r := <-c.results:
+		if s.add(time.Since(began)); r.StopReason != protocol.Completed {
+			return fmt.Errorf("%w: %s: %s", errRefused, name, r.Output)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// treeMemory is what a process and all that came from it use, in bytes; a page that
+// several share counts in parts.
+func treeMemory(pid int) float64 {
+	children := map[int][]int{}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if id, err := strconv.Atoi(e.Name()); err == nil {
+			children[parent(id)] = append(children[parent(id)], id)
+		}
+	}
+	total, todo := 0.0, []int{pid}
+	for len(todo) > 0 {
+		id := todo[0]
+		todo = append(todo[1:], children[id]...)
+		total += proportional(id)
+	}
+	return total
+}
+
+// parent is 0 when the process is gone.
+func parent(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return 0
+	}
+	id, _ := strconv.Atoi(fields[1])
+	return id
+}
+
+func proportional(pid int) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	_, rest, _ := strings.Cut(string(text), "\nPss:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	kib, _ := strconv.ParseFloat(fields[0], 64)
+	return kib * 1024
 }
 
 func (p *program) open(ctx context.Context, sid protocol.ID, s *Sample) error {
