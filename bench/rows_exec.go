@@ -220,7 +220,7 @@ func (b *bench) reads(ctx context.Context, p *program, name string) error {
 	return nil
 }
 
-// flood watches the memory of a worker while commands print 10 GB, as much each as
+// flood watches the memory of a worker while commands print a GiB, as much each as
 // one may before it is killed.
 func (b *bench) flood(ctx context.Context, p *program, name string) error {
 	const sid = "flood"
@@ -243,7 +243,7 @@ func (b *bench) flood(ctx context.Context, p *program, name string) error {
 	if err := print(); err != nil { // what the first one brings stays
 		return err
 	}
-	calls := max(1, b.n(10<<30/tool.DefaultPrinted))
+	calls := max(1, b.n((1<<30)/tool.DefaultPrinted))
 	before, done := resident(p.pid), make(chan error, 1)
 	low, high := before, before
 	go func() { // done is read below

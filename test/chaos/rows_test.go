@@ -174,6 +174,13 @@ func TestTakeover_Call(t *testing.T) {
 			}, reply("done but for 1", 30)...),
 		},
 		{
+			name: "a policy's deny is stored", point: "after-approval-decision", plan: steps(1), requests: 2,
+			options: func(r *client.RunRequest) { r.Options.Approve = "deny-all" },
+			want: then([]string{
+				"request_end(timeout)", `tool_call_output[step-1,aborted]"Tool call denied by user."`, "request_begin",
+			}, reply("done but for 1", 15)...),
+		},
+		{
 			name: "the dispatch is stored and not published", point: "after-call-dispatched", plan: steps(1), options: ask, requests: 2, effects: 1,
 			meanwhile: approved(protocol.Allow),
 			want:      then([]string{"*", "+call_fate(step-1,retried)", "+call_dispatched(step-1)", "*", done, "*", "request_begin"}, rest...),
