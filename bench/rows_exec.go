@@ -233,14 +233,14 @@ func (b *bench) flood(ctx context.Context, p *program, name string) error {
 		return err
 	}
 	defer c.stop()
-	print := func() error {
+	overflow := func() error {
 		err := c.call(ctx, p.worker, "exec_command", `{"cmd":"yes"}`, &took)
 		if err == nil || !strings.Contains(err.Error(), "[output limit: killed after ") {
 			return fmt.Errorf("yes was not killed for its output: %w", err)
 		}
 		return nil
 	}
-	if err := print(); err != nil { // what the first one brings stays
+	if err := overflow(); err != nil { // what the first one brings stays
 		return err
 	}
 	calls := max(1, b.n((1<<30)/tool.DefaultPrinted))
@@ -249,7 +249,7 @@ func (b *bench) flood(ctx context.Context, p *program, name string) error {
 	go func() { // done is read below
 		var err error
 		for i := 0; i < calls && err == nil; i++ {
-			err = print()
+			err = overflow()
 		}
 		done <- err
 	}()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"rookery/internal/bus"
 	"rookery/internal/session"
@@ -32,7 +33,7 @@ func (b *bench) resume(ctx context.Context) error {
 	curve := Series{Name: "resume", What: "Opening a session over its records", X: "records", Y: "ms"}
 	raw, ours := Line{Name: "raw replay"}, Line{Name: "open"}
 	sizes := []int{100, 1000, 10_000}
-	if b.scale >= 2 {
+	if b.scale >= 1 {
 		sizes = append(sizes, 100_000)
 	}
 	for _, n := range sizes {
@@ -282,26 +283,55 @@ func (b *bench) running(ctx context.Context) error {
 	const turns = 3
 	p := s.plan
 	p.turns, p.delay = turns, 2*time.Second
-	one, err := s.overheads(ctx, p, "one", 1, 3)
+	one, err := s.overheads(ctx, p, "one", 1, 3, func() {})
 	if err != nil {
 		return err
 	}
-	many, err := s.overheads(ctx, p, "many", n, 1)
+	before, cpu := s.burden(ctx), usage()
+	var held burden
+	many, err := s.overheads(ctx, p, "many", n, 1, func() { held = s.burden(ctx) })
 	if err != nil {
 		return err
 	}
+	cpu = usage() - cpu
 	row := Row{
 		Name: "running.overhead", What: fmt.Sprintf("%d running sessions, endpoint answers after 2 s: a turn beyond that", n), Unit: "µs",
 		Floor: one.stat(), Ours: many.stat(), Of: "p99 × one's", Target: 10, Note: "sandbox none; floor: one session",
 	}
 	row.Figure = ratio(row.Ours.P99, row.Floor.Median)
-	b.add(row)
+	per := func(name, what, unit string, before, held float64) Row {
+		return Row{Name: "running." + name, What: what, Unit: unit, Ours: single((held - before) / float64(n)), Note: "orchestrator, worker and broker together; sandbox none"}
+	}
+	b.add(row,
+		per("memory", "memory of a running session", "KiB", before.memory/1024, held.memory/1024),
+		per("goroutines", "goroutines of a running session", "goroutines", before.goroutines, held.goroutines),
+		per("consumers", "consumers of a running session", "consumers", before.consumers, held.consumers),
+		per("subscriptions", "subscriptions of a running session", "subscriptions", before.subscriptions, held.subscriptions),
+		per("cpu", "processor time of a turn, session and workspace included", "µs", 0, micros(cpu)/float64(turns+1)))
 	return nil
 }
 
+// A burden is what this process and its broker hold.
+type burden struct{ memory, goroutines, consumers, subscriptions float64 }
+
+func (r *rig) burden(ctx context.Context) burden {
+	u := burden{memory: inUse(), goroutines: float64(runtime.NumGoroutine()), subscriptions: float64(r.srv.Subscriptions())}
+	c, err := r.raw()
+	if err != nil {
+		return u
+	}
+	defer c.Close()
+	if js, err := jetstream.New(c); err == nil {
+		if info, err := js.AccountInfo(ctx); err == nil {
+			u.consumers = float64(info.Consumers)
+		}
+	}
+	return u
+}
+
 // overheads runs n sessions at once, some times, and returns for each task the time
-// of a turn that is not the endpoint's.
-func (s *stage) overheads(ctx context.Context, p plan, name string, n, times int) (Sample, error) {
+// of a turn that is not the endpoint's. It calls meanwhile when all have begun.
+func (s *stage) overheads(ctx context.Context, p plan, name string, n, times int, meanwhile func()) (Sample, error) {
 	ids := make([]protocol.ID, n)
 	if err := parallel(n, func(i int) error {
 		ids[i] = protocol.ID(fmt.Sprintf("%s%d", name, i))
@@ -321,6 +351,7 @@ func (s *stage) overheads(ctx context.Context, p plan, name string, n, times int
 			}()
 			_ = rest(ctx, p.delay/time.Duration(n)) // people do not start all at once
 		}
+		meanwhile()
 		var err error
 		for range n {
 			err = errors.Join(err, <-errs)

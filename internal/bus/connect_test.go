@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"rookery/internal/bus"
@@ -170,14 +169,16 @@ func TestSetup_FitsIntoASmallStore(t *testing.T) {
 			srv, err := natsd.Start(natsd.Options{StoreDir: t.TempDir(), MaxStore: size})
 			require.NoError(t, err)
 			t.Cleanup(srv.Shutdown)
-			var wg sync.WaitGroup
-			for range 4 {
+			errs := make(chan error, 4)
+			for range cap(errs) {
 				b, err := bus.Connect(t.Context(), bus.Options{InProcess: srv})
 				require.NoError(t, err)
 				t.Cleanup(b.Close)
-				wg.Go(func() { assert.NoError(t, b.Setup(t.Context(), bus.StoreOptions{})) })
+				go func() { errs <- b.Setup(t.Context(), bus.StoreOptions{}) }()
 			}
-			wg.Wait()
+			for range cap(errs) {
+				require.NoError(t, <-errs)
+			}
 		})
 	}
 }
