@@ -124,7 +124,7 @@ func serveWorker(argument string) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	whenReady(ctx, b, w, func() { err = say(string(w.ID())) })
+	whenReady(ctx, w, func() { err = say(string(w.ID())) })
 	if err == nil {
 		untilInputEnds()
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -168,7 +167,7 @@ func (r *rig) worker(ctx context.Context, slots int) error {
 		defer cancel()
 		var wg sync.WaitGroup
 		defer wg.Wait()
-		wg.Go(func() { whenReady(ctx, b, w, ready) })
+		wg.Go(func() { whenReady(ctx, w, ready) })
 		return w.Run(ctx)
 	})
 	return err
@@ -187,19 +186,11 @@ func newWorker(b *bus.Bus, root string, slots int, box string) (*worker.Worker, 
 }
 
 // whenReady calls ready once the worker has its queues and its lease.
-func whenReady(ctx context.Context, b *bus.Bus, w *worker.Worker, ready func()) {
+func whenReady(ctx context.Context, w *worker.Worker, ready func()) {
 	select {
 	case <-w.SignedOn():
+		ready()
 	case <-ctx.Done():
-		return
-	}
-	for ctx.Err() == nil {
-		leases, err := b.Leases(ctx)
-		if err == nil && slices.ContainsFunc(leases, func(l bus.Lease) bool { return l.ID == w.ID() }) {
-			ready()
-			return
-		}
-		_ = rest(ctx, 5*time.Millisecond)
 	}
 }
 

@@ -26,6 +26,7 @@ type runner struct {
 	dir     string // the workspace, absolute; empty = a fresh one
 	request client.RunRequest
 	client  *client.Client
+	box     *host.Sandbox
 	node    protocol.ID // this process's orchestrator, if it has one
 	ask     bool        // a person at this terminal decides on calls
 	nobody  bool        // nobody can be asked, and no policy was chosen
@@ -161,6 +162,13 @@ func (r *runner) background(ctx context.Context, sid protocol.ID) {
 
 // start makes the task exist.
 func (r *runner) start(ctx context.Context) (client.Task, error) {
+	if r.own { // its self-test takes as long as all the rest
+		var err error
+		if r.box, err = host.NewSandbox(r.cfg.Sandbox); err != nil {
+			return client.Task{}, err
+		}
+		r.closers = append(r.closers, func() { _ = r.box.Close() })
+	}
 	b, err := r.join(ctx, r.cfg)
 	if err != nil {
 		return client.Task{}, err
@@ -269,7 +277,7 @@ func newest(ctx context.Context, c *client.Client, dir string) (protocol.Entry, 
 
 // startRoles makes this process the orchestrator and the worker of the session.
 func (r *runner) startRoles(ctx context.Context, b *bus.Bus) error {
-	roles := host.Roles{Orchestrator: true, Worker: true, Private: true, Allow: []string{r.dir}, Sandbox: r.cfg.Sandbox}
+	roles := host.Roles{Orchestrator: true, Worker: true, Private: true, Allow: []string{r.dir}, Sandbox: r.box}
 	roles.Orchestrator = !r.remote()
 	s, err := host.Start(ctx, b, r.cfg, roles, r.log(r.cfg))
 	if err != nil {

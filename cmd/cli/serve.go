@@ -37,7 +37,7 @@ func (a *app) serveCommand() *cobra.Command {
 			defer stop()
 			return host.Serve(ctx, cfg, host.ServeOptions{
 				Listen: listen, Out: a.stdout, Log: a.log(cfg),
-				Roles: host.Roles{Orchestrator: true, Worker: true, Allow: allow, Sandbox: cfg.Sandbox},
+				Roles: host.Roles{Orchestrator: true, Worker: true, Allow: allow},
 			})
 		},
 	}

@@ -25,8 +25,8 @@ type Roles struct {
 
 	// Allow lists directories under which workspaces may be named.
 	Allow []string
-	// Sandbox is native, landlock or none.
-	Sandbox string
+	// Sandbox is one that was begun before; Start makes the configured one.
+	Sandbox *Sandbox
 	// Root is where the worker keeps its id, journal and workspaces. Default: the
 	// first of the numbered ones under the user's worker directory that no other
 	// process uses.
@@ -56,6 +56,11 @@ func Start(ctx context.Context, b *bus.Bus, cfg *config.Config, roles Roles, log
 	s := &Stack{ended: make(chan struct{})}
 	log = logger(log)
 	err := errors.New("no role to start")
+	if roles.Worker && roles.Sandbox == nil {
+		if roles.Sandbox, err = NewSandbox(cfg.Sandbox); err != nil {
+			return nil, err
+		}
+	}
 	if roles.Orchestrator {
 		err = s.startOrchestrator(ctx, b, cfg, roles, log)
 	}
@@ -64,6 +69,9 @@ func Start(ctx context.Context, b *bus.Bus, cfg *config.Config, roles Roles, log
 	}
 	if err != nil {
 		s.Stop()
+		if roles.Sandbox != nil {
+			_ = roles.Sandbox.Close() // the start failed already
+		}
 		return nil, err
 	}
 	return s, nil

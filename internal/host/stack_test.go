@@ -25,7 +25,7 @@ import (
 // start starts roles that end with the test.
 func (h *home) start(t *testing.T, b *bus.Bus, r host.Roles) *host.Stack {
 	t.Helper()
-	r.Sandbox = "none"
+	h.cfg.Sandbox = "none"
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := host.Start(ctx, b, h.cfg, r, nil)
@@ -124,7 +124,8 @@ func TestStart_WorkersOfOneUserHaveRootsOfTheirOwnAndKeepTheirIDs(t *testing.T) 
 func TestStart_ASandboxThatIsNotThereIsAnError(t *testing.T) {
 	h := newHome(t)
 	b := h.join(t)
-	_, err := host.Start(t.Context(), b, h.cfg, host.Roles{Orchestrator: true, Worker: true, Sandbox: "paper"}, nil)
+	h.cfg.Sandbox = "paper"
+	_, err := host.Start(t.Context(), b, h.cfg, host.Roles{Orchestrator: true, Worker: true}, nil)
 	require.ErrorIs(t, err, host.ErrSandbox)
 	require.ErrorContains(t, err, "paper")
 }
@@ -184,7 +185,7 @@ func (h *home) serve(t *testing.T, dir string) (url string, stop func() error) {
 	go func() {
 		done <- host.Serve(ctx, h.cfg, host.ServeOptions{
 			Listen: "127.0.0.1:0", Out: w,
-			Roles: host.Roles{Orchestrator: true, Worker: true, Sandbox: "none", Allow: []string{dir}},
+			Roles: host.Roles{Orchestrator: true, Worker: true, Allow: []string{dir}},
 		})
 		_ = w.Close()
 	}()

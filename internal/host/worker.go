@@ -9,9 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"sync"
-	"time"
 
 	"rookery/internal/bus"
 	"rookery/internal/config"
@@ -24,6 +22,34 @@ import (
 
 // ErrSandbox reports a sandbox that this program does not have.
 var ErrSandbox = backend.ErrUnknown
+
+// A Sandbox is a backend whose self-test runs ahead of who waits for it.
+type Sandbox struct {
+	backend sandbox.Backend
+	check   func() (sandbox.Report, error)
+}
+
+// NewSandbox makes the backend of that name and begins its self-test. Its error wraps
+// ErrSandbox. A worker that takes it closes it.
+func NewSandbox(name string) (*Sandbox, error) {
+	// One machine's own user is told of limits that are only watched; he need not allow them.
+	b, err := backend.New(name, tool.Ops(), backend.Options{SoftLimits: true})
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{b, sync.OnceValues(func() (sandbox.Report, error) { return b.Check(context.Background()) })}
+	go func() { _, _ = s.check() }() // Close waits for it
+	return s, nil
+}
+
+// Close ends the processes that a sandbox keeps between sessions. It may be called again.
+func (s *Sandbox) Close() error {
+	_, _ = s.check()
+	if c, ok := s.backend.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
 
 func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) error {
 	c, err := s.workerConfig(b, cfg, roles, log)
@@ -49,46 +75,24 @@ func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config,
 			case <-w.SignedOn():
 			case <-ctx.Done():
 			}
-			if leased(ctx, b, w) {
+			if ctx.Err() == nil {
 				ready()
 			}
 		})
 		defer wg.Wait()
 		defer cancel()
-		return errors.Join(w.Run(ctx), endBackend(c.Backend))
+		return errors.Join(w.Run(ctx), roles.Sandbox.Close())
 	})
 	return err
 }
 
-// leased waits for the worker's lease, without which nobody gives it a session.
-func leased(ctx context.Context, b *bus.Bus, w *worker.Worker) bool {
-	for ctx.Err() == nil {
-		leases, err := b.Leases(ctx)
-		if err == nil && slices.ContainsFunc(leases, func(l bus.Lease) bool {
-			return l.Kind == bus.LeaseWorker && l.ID == w.ID() && l.Boot == w.Boot()
-		}) {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(lockPoll):
-		}
-	}
-	return false
-}
-
 func (s *Stack) workerConfig(b *bus.Bus, cfg *config.Config, roles Roles, log *slog.Logger) (worker.Config, error) {
-	// One machine's own user is told of limits that are only watched; he need not allow them.
-	box, err := backend.New(cmp.Or(roles.Sandbox, cfg.Sandbox), tool.Ops(), backend.Options{SoftLimits: true})
-	if err != nil {
-		return worker.Config{}, err
-	}
 	tools, err := tool.Standard(cfg.Worker.ToolsFile)
 	if err != nil {
 		return worker.Config{}, err
 	}
 	c := worker.Config{
-		Bus: b, Backend: box, Tools: tools, Version: Version(),
+		Bus: b, Backend: roles.Sandbox.backend, Check: roles.Sandbox.check, Tools: tools, Version: Version(),
 		Labels: cfg.Worker.Labels, Slots: cmp.Or(roles.Slots, cfg.Worker.Slots), Grace: cfg.Worker.Grace,
 		Allow: cfg.Worker.Allow, Deny: secret(cfg), Private: roles.Private, Logger: log,
 	}
@@ -119,14 +123,6 @@ func secret(cfg *config.Config) []string {
 		dirs = append(dirs, filepath.Dir(file))
 	}
 	return dirs
-}
-
-// endBackend ends the processes that a sandbox keeps between sessions.
-func endBackend(b sandbox.Backend) error {
-	if c, ok := b.(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
 }
 
 // Version names the build of this program.
