@@ -207,7 +207,7 @@ func (s *session) take(ev any) {
 	case asking:
 		s.pending[ev.p.call.ToolCallID] = ev.p
 	case ended:
-		s.taskOver()
+		s.taskOver(ev)
 	case func():
 		ev()
 	}

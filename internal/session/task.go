@@ -14,8 +14,11 @@ import (
 	"rookery/protocol"
 )
 
-// ended is an event: the engine's loop is over.
-type ended struct{}
+// ended is an event: an engine's loop is over. The next task's may run already.
+type ended struct {
+	engine *engine.Engine
+	stop   func()
+}
 
 // prepare makes sure that somebody holds the workspace, and learns its tools.
 func (s *session) prepare(ctx context.Context, o protocol.SessionOptions) error {
@@ -118,7 +121,7 @@ func (s *session) start(ctx context.Context, of string, from engine.Resume, in e
 				break
 			}
 		}
-		_ = s.tell(context.Background(), ended{})
+		_ = s.tell(context.Background(), ended{eng, stop})
 	})
 	s.announce()
 	return nil
@@ -212,12 +215,12 @@ func (s *session) confirmed(ctx context.Context, m protocol.Message) {
 	}
 }
 
-// taskOver notes that the engine has returned.
-func (s *session) taskOver() {
-	if s.stop != nil {
-		s.stop()
+// taskOver notes that an engine has returned.
+func (s *session) taskOver(e ended) {
+	e.stop()
+	if s.engine == nil || s.engine == e.engine {
+		s.engine, s.stop = nil, nil
 	}
-	s.engine, s.stop = nil, nil
 }
 
 // taskStored makes the session idle: whoever still waits is answered, and what came
