@@ -78,7 +78,7 @@ func child(role string) error {
 	argument := os.Getenv(roleArgument)
 	switch role {
 	case roleEndpoint:
-		return serveEndpoint()
+		return serveEndpoint(argument)
 	case roleBroker:
 		return serveBroker(argument)
 	case roleWorker:

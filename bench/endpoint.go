@@ -66,13 +66,15 @@ func answer(body []byte) []byte {
 	if made < p.turns {
 		return llmtest.Encode(llmtest.Call(fmt.Sprintf("call-%d", made), p.tool, p.args), llmtest.Usage(100+made, 5))
 	}
-	return llmtest.Encode(llmtest.Text(stampMark+strconv.FormatInt(time.Now().UnixNano(), 10)+" "), llmtest.Usage(100, 5))
+	return llmtest.Encode(llmtest.Text(stamp()), llmtest.Usage(100, 5))
 }
 
 func restUntil(d time.Duration) error { return rest(context.Background(), d) }
 
 // stampMark is before the time at which a text was sent.
 const stampMark = "sent:"
+
+func stamp() string { return stampMark + strconv.FormatInt(time.Now().UnixNano(), 10) + " " }
 
 // stampIn reads the time of a text; zero when there is none.
 func stampIn(b []byte) time.Time {
@@ -88,13 +90,26 @@ func stampIn(b []byte) time.Time {
 	return time.Unix(0, ns)
 }
 
-func serveEndpoint() error {
+// trickling is the manner of an endpoint that does not send all at once.
+const trickling = "trickling"
+
+// trickle answers with a text that tells when it was sent, and its end some time later.
+func trickle(llmtest.Request) []llmtest.Step {
+	return []llmtest.Step{llmtest.Text(stamp()), llmtest.Wait(5 * time.Millisecond), llmtest.Text("end"), llmtest.Usage(100, 5)}
+}
+
+// serveEndpoint answers by plans, or in the given manner.
+func serveEndpoint(manner string) error {
 	s, err := llmtest.NewServer()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	s.Static(answer)
+	if manner == trickling {
+		s.Choose(trickle)
+	} else {
+		s.Static(answer)
+	}
 	if err := say(s.URL); err != nil {
 		return err
 	}

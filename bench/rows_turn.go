@@ -27,21 +27,26 @@ type stage struct {
 }
 
 func (b *bench) newStage(ctx context.Context, slots int, box string) (*stage, error) {
+	return b.newStageWith(ctx, slots, box, "")
+}
+
+// newStageWith is newStage with an endpoint of another manner.
+func (b *bench) newStageWith(ctx context.Context, slots int, box, manner string) (*stage, error) {
 	r, err := b.newRig(ctx, rigOptions{})
 	if err != nil {
 		return nil, err
 	}
 	r.box = box
 	s := &stage{rig: r, plan: plan{tool: "read_file", args: `{"path":"README.md"}`}}
-	if err := s.fill(ctx, slots); err != nil {
+	if err := s.fill(ctx, slots, manner); err != nil {
 		r.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *stage) fill(ctx context.Context, slots int) (err error) {
-	if s.endpoint, err = s.bench.spawn(roleEndpoint, ""); err != nil {
+func (s *stage) fill(ctx context.Context, slots int, manner string) (err error) {
+	if s.endpoint, err = s.bench.spawn(roleEndpoint, manner); err != nil {
 		return err
 	}
 	s.later(s.endpoint.stop)

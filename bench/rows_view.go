@@ -18,7 +18,7 @@ import (
 
 // deltas measures from the endpoint's sending to a viewer's having the first text.
 func (b *bench) deltas(ctx context.Context) error {
-	s, err := b.newStage(ctx, 4, b.box)
+	s, err := b.newStageWith(ctx, 4, b.box, trickling)
 	if err != nil {
 		return err
 	}

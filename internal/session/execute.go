@@ -67,7 +67,7 @@ type dispatch struct {
 
 	attempt int
 	dest    bus.Destination
-	news    chan bus.CallEvent // capacity 256; hearCall writes, the execution reads
+	news    chan bus.CallEvent // capacity 64; hearCall writes, the execution reads
 
 	poke chan struct{} // capacity 1; the link is back: what was said meanwhile is lost
 
@@ -125,7 +125,7 @@ func (x executor) attempt(ctx context.Context, c engine.Call, tool protocol.Tool
 func (s *session) newDispatch(c engine.Call, tool protocol.Tool, n int, dest bus.Destination) *dispatch {
 	d := &dispatch{
 		s: s, call: c, tool: tool, attempt: n, id: fmt.Sprintf("%d-%d-%d", c.Request, c.Position, n),
-		dest: dest, news: make(chan bus.CallEvent, 256), poke: make(chan struct{}, 1),
+		dest: dest, news: make(chan bus.CallEvent, 64), poke: make(chan struct{}, 1),
 	}
 	s.callsMu.Lock()
 	s.calls[d.id] = d
