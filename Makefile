@@ -36,8 +36,9 @@ test: ## All tests
 race: ## The tests, and the programs that test/chaos kills, under the race detector, in random order (needs a C compiler)
 	CGO_ENABLED=1 go test -race -shuffle=on $(PKGS)
 
-chaos: ## KILLS (default 300) of processes, brokers and links under load; SEED plays a failure again
-	CHAOS_KILLS=$(or $(KILLS),300) CHAOS_SEED=$(or $(SEED),$(shell date +%s)) go test -count=1 -timeout=2h -run 'TestStorm' -v ./test/chaos
+chaos: ## KILLS (default 300) of processes, brokers and links under load, and a cut of 3 minutes; SEED plays a failure again
+	CHAOS_KILLS=$(or $(KILLS),300) CHAOS_SEED=$(or $(SEED),$(shell date +%s)) CHAOS_CUT=180 \
+		go test -count=1 -timeout=2h -run 'TestStorm|TestLink_CutOverTheEndOfACall' -v ./test/chaos
 
 fuzz: ## Each fuzz target for FUZZTIME (default 30s)
 	bash tools/fuzz.sh $(or $(FUZZTIME),30s)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -123,13 +124,14 @@ func (r *rig) let() {
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.workspace, "let"), nil, 0o600))
 }
 
-// A call ends while its worker can't reach the broker; it may be killed meanwhile,
-// and comes back. The result arrives, once.
+// A call ends while its worker can't reach the broker, for CHAOS_CUT seconds; it may
+// be killed meanwhile, and comes back. The result arrives, once.
 func TestLink_CutOverTheEndOfACall(t *testing.T) {
 	for name, point := range map[string]string{"the worker lives": "", "the worker is killed": "after-journal"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
+			delete(r.env, "ROOKERY_TOOLS_UNREACHABLE_GRACE") // the default is for minutes
 			w := r.wire()
 			r.orchestrator("o1", "")
 			worker := r.start("toolworker", r.with("NATS_URL", w.url(), crash.Variable, point), r.workerArgs("w1")...)
@@ -141,6 +143,9 @@ func TestLink_CutOverTheEndOfACall(t *testing.T) {
 			worker.says("call finished")
 			if point != "" {
 				worker.crashed()
+			}
+			<-time.After(time.Duration(number(t, "CHAOS_CUT", 0)) * time.Second)
+			if point != "" {
 				r.start("toolworker", r.with("NATS_URL", w.url()), r.workerArgs("w1")...)
 			}
 			w.mend()
