@@ -185,17 +185,16 @@ func TestBroker_LeaderOfAClusterIsKilled(t *testing.T) {
 // cluster starts n servers on loopback and makes them the configured ones.
 func (r *rig) cluster(n int) map[string]*proc {
 	r.t.Helper()
-	var routes, urls []string
-	ports := make([]int, n)
-	for k := range n {
-		ports[k] = freePort(r.t)
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[k]))
+	var routes, urls, hosts []string
+	for range n {
+		host := ownAddress()
+		hosts = append(hosts, host)
+		routes, urls = append(routes, "nats://"+host+":6222"), append(urls, "nats://"+host+":4222")
 	}
 	servers := map[string]*proc{}
-	for k := range n {
-		port, name := freePort(r.t), fmt.Sprintf("n%d", k+1)
-		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", port))
-		servers[name] = r.start("nats-server", r.env, "-a", "127.0.0.1", "-p", fmt.Sprint(port), "-n", name, "-js",
+	for k, host := range hosts {
+		name := fmt.Sprintf("n%d", k+1)
+		servers[name] = r.start("nats-server", r.env, "-a", host, "-p", "4222", "-n", name, "-js",
 			"-sd", filepath.Join(r.dir, name), "-cluster_name", "rookery", "-cluster", routes[k], "-routes", strings.Join(routes, ","))
 	}
 	r.urls = urls

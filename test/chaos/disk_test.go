@@ -80,7 +80,7 @@ func (d disk) inside(command ...string) []string {
 func (d disk) broker() *proc {
 	d.r.t.Helper()
 	p := d.r.start("nsenter", d.r.env, d.inside(binary(d.r.t, "nats-server"),
-		"-a", "127.0.0.1", "-p", strconv.Itoa(d.r.port), "-js", "-sd", filepath.Join(d.r.dir, "jetstream"))...)
+		"-a", d.r.host, "-p", "4222", "-js", "-sd", filepath.Join(d.r.dir, "jetstream"))...)
 	p.says("Server is ready")
 	return p
 }

@@ -39,7 +39,7 @@ func (r *rig) wire() *wire {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(r.t, err)
-	w := &wire{to: fmt.Sprintf("127.0.0.1:%d", r.port), listener: l, conns: map[net.Conn]bool{}}
+	w := &wire{to: r.host + ":4222", listener: l, conns: map[net.Conn]bool{}}
 	w.pumps.Go(w.accept)
 	r.t.Cleanup(func() {
 		_ = l.Close()

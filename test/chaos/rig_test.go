@@ -2,12 +2,11 @@ package chaos_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +32,7 @@ type rig struct {
 	t         *testing.T
 	dir       string
 	workspace string
-	port      int
+	host      string   // the broker's address
 	urls      []string // of a cluster
 	endpoint  *llmtest.Server
 	brain     *brain
@@ -57,7 +56,7 @@ func bareRig(t *testing.T) *rig {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	r := &rig{t: t, dir: dir, workspace: filepath.Join(dir, "work"), port: freePort(t), endpoint: llmtest.Start(t), brain: newBrain()}
+	r := &rig{t: t, dir: dir, workspace: filepath.Join(dir, "work"), host: ownAddress(), endpoint: llmtest.Start(t), brain: newBrain()}
 	r.endpoint.Choose(r.brain.reply)
 	r.env = map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": filepath.Join(dir, "home"), "TMPDIR": filepath.Join(dir, "tmp"),
@@ -72,26 +71,18 @@ func bareRig(t *testing.T) *rig {
 	return r
 }
 
-// freePort returns a port that nobody listens on, below those that the kernel gives
-// to connections: one of them could take it before the server does.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for {
-		port := 20000 + rand.IntN(12000)
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
+// ownAddress is an address of the loopback that only this test uses: a port of
+// 127.0.0.1 that is free now may be taken before the server listens.
+func ownAddress() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
-func (r *rig) url() string { return "nats://127.0.0.1:" + strconv.Itoa(r.port) }
+func (r *rig) url() string { return "nats://" + r.host + ":4222" }
 
 // broker starts the server on the rig's store.
 func (r *rig) broker() *proc {
 	r.t.Helper()
-	p := r.start("nats-server", r.env, "-a", "127.0.0.1", "-p", strconv.Itoa(r.port), "-js", "-sd", filepath.Join(r.dir, "jetstream"))
+	p := r.start("nats-server", r.env, "-a", r.host, "-p", "4222", "-js", "-sd", filepath.Join(r.dir, "jetstream"))
 	p.says("Server is ready")
 	return p
 }

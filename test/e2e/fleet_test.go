@@ -17,7 +17,7 @@ import (
 // A fleet is a broker, orchestrators and workers as processes of their own.
 type fleet struct {
 	*world
-	port          int
+	host          string // the broker's address
 	server        *proc
 	orchestrators []*proc
 	workers       []*proc
@@ -27,17 +27,9 @@ type fleet struct {
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{world: newWorld(t)}
-	url, server := f.nats()
-	f.env["NATS_URL"], f.server = url, server
-	f.port = portOf(t, url)
+	f.host, f.server = f.nats()
+	f.env["NATS_URL"] = brokerAt(f.host)
 	return f
-}
-
-func portOf(t *testing.T, url string) int {
-	t.Helper()
-	n, err := strconv.Atoi(url[len("nats://127.0.0.1:"):])
-	require.NoError(t, err)
-	return n
 }
 
 func (f *fleet) orchestrator() *proc {
@@ -136,7 +128,7 @@ func TestFleet_RunAttachAndReadAgainAfterARestart(t *testing.T) {
 	before := f.reads(sid) // nobody but the broker is needed for that
 	require.Contains(t, before["ls"], string(sid))
 	f.server.kill()
-	f.natsAt(f.port)
+	f.natsAt(f.host)
 	f.orchestrators, f.workers = nil, nil
 	f.orchestrator()
 	f.worker(0)
@@ -158,15 +150,13 @@ func (f *fleet) reads(sid protocol.ID) map[string]string {
 
 func TestFleet_DaemonsWaitForTheirBrokerAndEndGracefully(t *testing.T) {
 	w := newWorld(t)
-	url, server := w.nats()
-	w.env["NATS_URL"], w.env["ROOKERY_MODEL"] = url, "demo"
-	server.kill()
-	f := &fleet{world: w, port: portOf(t, url)}
+	f := &fleet{world: w, host: ownAddress()}
+	w.env["NATS_URL"], w.env["ROOKERY_MODEL"] = brokerAt(f.host), "demo"
 	o := w.start("orchestrator")
 	worker := w.start("toolworker", "--root", filepath.Join(w.dir, "worker"), "--allow", w.workspace)
 	o.says("broker is not there")
 	worker.says("broker is not there")
-	w.natsAt(f.port)
+	w.natsAt(f.host)
 	o.says("orchestrator serves")
 	f.ready(1)
 	w.file("README.md", text)

@@ -117,8 +117,8 @@ func TestInput_WhatOnlyTheBrokerKnows(t *testing.T) {
 
 func TestInput_ABrokerWithoutOrchestrator(t *testing.T) {
 	w := newWorld(t)
-	url, _ := w.nats()
-	w.check(typed{args: []string{"run", "-m", "demo", "--server", url, "--json", "x"}, exit: protocol.ExitBroker, says: "orchestrator"})
+	host, _ := w.nats()
+	w.check(typed{args: []string{"run", "-m", "demo", "--server", brokerAt(host), "--json", "x"}, exit: protocol.ExitBroker, says: "orchestrator"})
 }
 
 // A prompt in the arguments never waits on stdin, which here stays open.

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -240,31 +239,24 @@ func (w *world) ok(args ...string) string {
 	return p.stdout.String()
 }
 
-// nats starts a server of its own and makes it the configured one.
-func (w *world) nats() (url string, server *proc) {
+// nats starts a server of its own.
+func (w *world) nats() (host string, server *proc) {
 	w.t.Helper()
-	port := freePort(w.t)
-	url = "nats://127.0.0.1:" + strconv.Itoa(port)
-	return url, w.natsAt(port)
+	host = ownAddress()
+	return host, w.natsAt(host)
 }
 
-// freePort returns a port that nobody listens on, below those that the kernel gives
-// to connections: one of them could take it before the server does.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for {
-		port := 20000 + rand.IntN(12000)
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
+// ownAddress is an address of the loopback that only this test uses: a port of
+// 127.0.0.1 that is free now may be taken before the server listens.
+func ownAddress() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
-func (w *world) natsAt(port int) *proc {
+func brokerAt(host string) string { return "nats://" + host + ":4222" }
+
+func (w *world) natsAt(host string) *proc {
 	w.t.Helper()
-	p := w.start("nats-server", "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-js", "-sd", filepath.Join(w.dir, "jetstream"))
+	p := w.start("nats-server", "-a", host, "-p", "4222", "-js", "-sd", filepath.Join(w.dir, "jetstream"))
 	p.says("Server is ready")
 	return p
 }
