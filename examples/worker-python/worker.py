@@ -99,16 +99,20 @@ class Worker:
     def sign_on(self):
         me = {"worker": self.wid, "boot": BOOT, "host": socket.gethostname(), "pools": [POOL], "slots": SLOTS, "sandbox": "none", "tools": [self.tool]}
         while True:
+            self.lease()
             got = self.nats.request("rk.orch.register." + self.wid, me)
             if got and not got[0] and json.loads(got[1]).get("code") == "accepted":
                 return
             time.sleep(0.5)
 
+    def lease(self):
+        self.nats.publish("$KV.rk_nodes.w." + self.wid, {"kind": "w", "id": self.wid, "boot": BOOT})
+
     def live(self):
         for n in range(10**9):
             self.nats.publish("rk.hb." + self.wid, self.state())
             if n % 2 == 0:  # every 4 s; a lease expires after 10 s
-                self.nats.publish("$KV.rk_nodes.w." + self.wid, {"kind": "w", "id": self.wid, "boot": BOOT})
+                self.lease()
             time.sleep(2)
 
     def state(self):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -144,7 +145,7 @@ func (d *Delivery) Claim(ctx context.Context, c protocol.Claim) (won bool, err e
 		return false, err
 	case !a.repeated: // a duplicate of the first attempt is an earlier delivery's
 		return mine && !a.Duplicate, nil
-	case mine:
+	case mine && !a.Duplicate:
 		return true, nil
 	}
 	have, err := d.bus.Claim(ctx, d.Dest, d.Call.Session, d.Call.Dispatch)
@@ -155,24 +156,45 @@ func (d *Delivery) Claim(ctx context.Context, c protocol.Claim) (won bool, err e
 // delivery, which the claim refuses.
 func (d *Delivery) Ack() error { return d.bus.shout(d.bus.ctl, d.ack, []byte("+ACK")) }
 
-// passFast is how often a call is handed to the next worker at once.
-const passFast = 64
+// A call is handed to the next worker at once passFast times, then after a pause that
+// grows by a millisecond each time, up to passSlow. The pause is ours: a delayed -NAK
+// waits for whatever else the broker's timer waits for.
+const (
+	passFast = 16
+	passSlow = 250 * time.Millisecond
+)
 
 // Pass gives the call back to the queue, for a worker that has its tool; it must
-// not be claimed. One that was handed around for long waits a second each time.
-func (d *Delivery) Pass() error {
-	word := "-NAK"
-	if t := strings.Split(d.ack, "."); len(t) >= 9 {
-		// $JS.ACK, perhaps domain and account, stream, consumer, deliveries, …
-		at := 4
-		if len(t) > 9 {
-			at = 6
-		}
-		if n, err := strconv.Atoi(t[at]); err != nil || n > passFast {
-			word = `-NAK {"delay":1000000000}`
+// not be claimed. It does not wait.
+func (d *Delivery) Pass() {
+	again := func() {
+		if err := d.bus.shout(d.bus.ctl, d.ack, []byte("-NAK")); err != nil { // it comes again by itself
+			d.bus.log.Debug("call not passed on", "call", d.Call.Dispatch, "err", err)
 		}
 	}
-	return d.bus.shout(d.bus.ctl, d.ack, []byte(word))
+	pause := min(time.Duration(d.deliveries()-passFast)*time.Millisecond, passSlow)
+	if pause <= 0 {
+		again()
+		return
+	}
+	time.AfterFunc(pause, again)
+}
+
+// deliveries is how often the call was handed out; very often if that can't be known.
+func (d *Delivery) deliveries() int {
+	t := strings.Split(d.ack, ".") // $JS.ACK, perhaps domain and account, stream, consumer, deliveries, …
+	at := 4
+	if len(t) > 9 {
+		at = 6
+	}
+	if len(t) < 9 {
+		return math.MaxInt32
+	}
+	n, err := strconv.Atoi(t[at])
+	if err != nil {
+		return math.MaxInt32
+	}
+	return n
 }
 
 // PublishResult stores the result of a dispatch, and repeats that until it is

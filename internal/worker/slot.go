@@ -64,19 +64,20 @@ func (w *Worker) slot(q bus.Destination, fetch, work, send context.Context) {
 func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 	sid, dispatch := d.Call.Session, d.Call.Dispatch
 	log := w.log.With("session", sid, "call", dispatch, "tool", d.Call.Tool)
-	ctx, started := w.running.start(work, sid, dispatch)
-	if !started || w.journal.has(key(sid, dispatch)) { // here already: only the ack was lost
-		if started {
-			w.running.end(sid, dispatch)
-		}
-		w.acks <- d
+	if d.Dest.Pool && !w.cfg.Tools.Has(d.Call.Tool) { // another worker of the pool has it
+		d.Pass()
 		return
 	}
-	defer w.running.end(sid, dispatch)
-	if d.Dest.Pool && !w.cfg.Tools.Has(d.Call.Tool) { // another worker of the pool has it
-		if err := d.Pass(); err != nil {
-			log.DebugContext(work, "call not passed on", "err", err)
+	ctx, started := w.running.start(work, sid, dispatch)
+	if !started {
+		if w.running.claimed(key(sid, dispatch)) { // only the ack was lost
+			w.acks <- d
 		}
+		return // else it comes again should the claim, which another slot makes, fail
+	}
+	defer w.running.end(sid, dispatch)
+	if w.journal.has(key(sid, dispatch)) {
+		w.acks <- d
 		return
 	}
 	crash.At("before-claim")
@@ -86,6 +87,7 @@ func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 		return
 	}
 	crash.At("after-claim")
+	w.running.claim(key(sid, dispatch))
 	w.acks <- d
 	if !won {
 		log.DebugContext(work, "call is somebody else's")
@@ -224,24 +226,28 @@ func (w *Worker) sendHeld(ctx context.Context) {
 // stored result. It is safe for concurrent use.
 type running struct {
 	mu    sync.Mutex
-	calls map[string]context.CancelCauseFunc
-	of    map[string]protocol.ID
+	calls map[string]*active
 }
 
-func newRunning() *running {
-	return &running{calls: map[string]context.CancelCauseFunc{}, of: map[string]protocol.ID{}}
+// An active call is one that this process claims or runs.
+type active struct {
+	session protocol.ID
+	stop    context.CancelCauseFunc
+	claimed bool // whoever has the claim
 }
 
-// start returns the call's own context; false when the dispatch runs here already.
+func newRunning() *running { return &running{calls: map[string]*active{}} }
+
+// start returns the call's own context; false when the dispatch is here already.
 func (r *running) start(ctx context.Context, sid protocol.ID, dispatch string) (context.Context, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := key(sid, dispatch)
-	if _, ok := r.calls[k]; ok {
+	if r.calls[k] != nil {
 		return nil, false
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	r.calls[k], r.of[k] = cancel, sid
+	ctx, stop := context.WithCancelCause(ctx)
+	r.calls[k] = &active{session: sid, stop: stop}
 	return ctx, true
 }
 
@@ -249,9 +255,21 @@ func (r *running) end(sid protocol.ID, dispatch string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := key(sid, dispatch)
-	r.calls[k](nil)
+	r.calls[k].stop(nil)
 	delete(r.calls, k)
-	delete(r.of, k)
+}
+
+// claim notes that it is decided who runs the call.
+func (r *running) claim(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[key].claimed = true
+}
+
+func (r *running) claimed(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[key] != nil && r.calls[key].claimed
 }
 
 func (r *running) has(key string) bool {
@@ -266,13 +284,13 @@ func (r *running) cancel(sid protocol.ID, dispatches []string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range dispatches {
-		if stop, ok := r.calls[key(sid, d)]; ok {
-			stop(cause)
+		if a := r.calls[key(sid, d)]; a != nil {
+			a.stop(cause)
 		}
 	}
-	for k, stop := range r.calls {
-		if len(dispatches) == 0 && r.of[k] == sid {
-			stop(cause)
+	for _, a := range r.calls {
+		if len(dispatches) == 0 && a.session == sid {
+			a.stop(cause)
 		}
 	}
 }
