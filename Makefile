@@ -1,7 +1,7 @@
 # Run make without a target for the list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help check fmt format vet lint build test race chaos fuzz golden bench deploy-check clean
+.PHONY: help check fmt format vet lint build test race chaos leak fuzz golden bench deploy-check clean
 
 LINT := bin/golangci-lint
 PKGS := ./...
@@ -39,6 +39,9 @@ race: ## The tests, and the programs that test/chaos kills, under the race detec
 chaos: ## KILLS (default 300) of processes, brokers and links under load, and a cut of 3 minutes; SEED plays a failure again
 	CHAOS_KILLS=$(or $(KILLS),300) CHAOS_SEED=$(or $(SEED),$(shell date +%s)) CHAOS_CUT=180 \
 		go test -count=1 -timeout=2h -run 'TestStorm|TestLink_CutOverTheEndOfACall' -v ./test/chaos
+
+leak: ## SESSIONS (default 10000) short sessions through one orchestrator and worker leave nothing behind; minutes
+	LEAK_SESSIONS=$(or $(SESSIONS),10000) go test -count=1 -timeout=1h -run TestSessions_LeaveNothingBehind -v ./test/budget
 
 fuzz: ## Each fuzz target for FUZZTIME (default 30s)
 	bash tools/fuzz.sh $(or $(FUZZTIME),30s)
