@@ -227,11 +227,13 @@ func (b *bench) idle(ctx context.Context) error {
 	if _, err := r.hostOn(ctx, own, caller{}); err != nil {
 		return err
 	}
-	w, err := b.spawn(roleWorker, broker.url+" "+b.place())
-	if err != nil {
-		return err
+	for range 2 { // an open session holds files of its worker
+		w, err := b.spawn(roleWorker, broker.url+" "+b.place())
+		if err != nil {
+			return err
+		}
+		defer w.stop()
 	}
-	defer w.stop()
 	e, err := endsAt(r, broker.url)
 	if err != nil {
 		return err
