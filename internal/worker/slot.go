@@ -64,7 +64,8 @@ func (w *Worker) slot(q bus.Destination, fetch, work, send context.Context) {
 func (w *Worker) take(work, send context.Context, d *bus.Delivery) {
 	sid, dispatch := d.Call.Session, d.Call.Dispatch
 	log := w.log.With("session", sid, "call", dispatch, "tool", d.Call.Tool)
-	if d.Dest.Pool && !w.cfg.Tools.Has(d.Call.Tool) { // another worker of the pool has it
+	// A draining worker may have asked for it before; another one of the pool has the tool.
+	if w.draining() || d.Dest.Pool && !w.cfg.Tools.Has(d.Call.Tool) {
 		d.Pass()
 		return
 	}
