@@ -111,22 +111,25 @@ func TestCustom_FaultsNameTheirPlace(t *testing.T) {
 		"tool: []":              "F:1:1: unknown field \"tool\"",
 		"tools:\n  - nam: x":    "F:2:5: unknown field \"nam\"",
 		"tools:\n  - name: [x]": "F:2:11: ",
-		"tools:\n  - {name: a b, description: x, argv: [x]}":                                                                               `F:2:12: tool name "a b" is not 1 to 64 of`,
-		"tools:\n  - {name: read_image, description: x, argv: [x]}":                                                                        "F:2:12: tool name read_image is that of a built-in tool",
-		"tools:\n  - {name: exec_command, description: x, argv: [x]}":                                                                      "is that of a built-in tool",
-		"tools:\n  - {name: a, description: x, argv: [x]}\n  - {name: a, description: x, argv: [x]}":                                       "F:3:12: tool name a is taken",
-		"tools:\n  - {name: a, argv: [x]}":                                                                                                 "a: no description",
-		"tools:\n  - {name: a, description: x}":                                                                                            "a: no argv",
-		"tools:\n  - {name: a, description: x, argv: [./x]}":                                                                               "F:2:38: a: program ./x is neither absolute nor a name",
-		"tools:\n  - {name: a, description: x, argv: [x], timeout: soon}":                                                                  `F:2:51: a: timeout "soon" is no duration`,
-		"tools:\n  - {name: a, description: x, argv: [x], timeout: -5s}":                                                                   `timeout "-5s" is no duration`,
-		"tools:\n  - {name: a, description: x, argv: [x], max_output_length: -1}":                                                          "max_output_length is negative",
-		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: string}}":                                                     `write "type: object"`,
-		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, required: 7}}":                                        "parameters: compile schema of tool a",
-		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, properties: {b: {items: {type: objekt}}}}}":           `type: enum: objekt does not equal any of: [array`,
-		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, $schema: 'http://json-schema.org/draft-04/schema#'}}": "$schema: enum: ",
-		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, $ref: 'http://127.0.0.1/x'}}":                         "parameters: ",
-		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, properties: {x: {$ref: 'file:///etc/hosts'}}}}":       "parameters: ",
+		"tools:\n  - {name: a b, description: x, argv: [x]}":                                                                                         `F:2:12: tool name "a b" is not 1 to 64 of`,
+		"tools:\n  - {name: read_image, description: x, argv: [x]}":                                                                                  "F:2:12: tool name read_image is that of a built-in tool",
+		"tools:\n  - {name: exec_command, description: x, argv: [x]}":                                                                                "is that of a built-in tool",
+		"tools:\n  - {name: a, description: x, argv: [x]}\n  - {name: a, description: x, argv: [x]}":                                                 "F:3:12: tool name a is taken",
+		"tools:\n  - {name: a, argv: [x]}":                                                                                                           "a: no description",
+		"tools:\n  - {name: a, description: x}":                                                                                                      "a: no argv",
+		"tools:\n  - {name: a, description: x, argv: [./x]}":                                                                                         "F:2:38: a: program ./x is neither absolute nor a name",
+		"tools:\n  - {name: a, description: x, argv: [x], timeout: soon}":                                                                            `F:2:51: a: timeout "soon" is no duration`,
+		"tools:\n  - {name: a, description: x, argv: [x], timeout: -5s}":                                                                             `timeout "-5s" is no duration`,
+		"tools:\n  - {name: a, description: x, argv: [x], max_output_length: -1}":                                                                    "max_output_length is negative",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: string}}":                                                               `write "type: object"`,
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, required: 7}}":                                                  "parameters: compile schema of tool a",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, properties: {b: {items: {type: objekt}}}}}":                     `type: enum: objekt does not equal any of: [array`,
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, $schema: 'http://json-schema.org/draft-04/schema#'}}":           "$schema: enum: ",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, $ref: '#'}}":                                                    "refers to itself",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, allOf: [{$ref: '#/$defs/b'}], $defs: {b: {not: {$ref: '#'}}}}}": "refers to itself",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, properties: {x: {$ref: '#b'}}, $defs: {b: {$anchor: b}}}}":      "only # and #/… are followed",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, $ref: 'http://127.0.0.1/x'}}":                                   "parameters: ",
+		"tools:\n  - {name: a, description: x, argv: [x], parameters: {type: object, properties: {x: {$ref: 'file:///etc/hosts'}}}}":                 "parameters: ",
 	} {
 		tools, err := load(t, text)
 		require.ErrorContains(t, err, want, text)
@@ -136,4 +139,16 @@ func TestCustom_FaultsNameTheirPlace(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), 3, "all faults at once: %v", err)
 	_, err = tool.LoadFile(filepath.Join(t.TempDir(), "nosuch"))
 	require.ErrorContains(t, err, "read the tools file")
+}
+
+// A schema may refer to itself for what is inside the value.
+func TestCustom_SchemaOfATree(t *testing.T) {
+	tools, err := load(t, `
+tools:
+  - {name: tree, description: x, argv: [cat], parameters: {type: object, required: [name], properties: {name: {type: string}, in: {type: array, items: {$ref: '#'}}}}}
+`)
+	require.NoError(t, err)
+	b := setup(t, tools...)
+	require.Contains(t, b.ok("tree", object{"name": "a", "in": []object{{"name": "b"}}}), `"b"`)
+	require.Contains(t, b.fails("tree", object{"name": "a", "in": []object{{"name": 7}}}), "has type")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +48,9 @@ func compile(tool string, parameters json.RawMessage) (schema, error) {
 	form, err := resolve(json.RawMessage(keywords))
 	if err == nil {
 		err = form.check(string(parameters))
+	}
+	if err == nil {
+		err = loops(parameters)
 	}
 	if err != nil {
 		return schema{}, fmt.Errorf("compile schema of tool %s: %w", tool, err)
@@ -95,7 +99,7 @@ func (s schema) names(given map[string]any) (faults []string) {
 			missing = append(missing, name)
 		}
 	}
-	if more := root.AdditionalProperties; more != nil && more.Not != nil && len(root.PatternProperties) == 0 {
+	if more := root.AdditionalProperties; more != nil && more.Not != nil && reflect.ValueOf(*more.Not).IsZero() && len(root.PatternProperties) == 0 {
 		for name := range given {
 			if root.Properties[name] == nil {
 				unknown = append(unknown, name)
