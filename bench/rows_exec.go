@@ -194,16 +194,13 @@ func (b *bench) boxed(ctx context.Context, p *program, name string, call, open f
 // which goes the same way and does not reach the sandbox.
 func (b *bench) reads(ctx context.Context, p *program, name string) error {
 	const sid = "reader"
-	var floor, ours, rest Sample
-	if err := p.open(ctx, sid, &rest); err != nil {
-		return err
-	}
-	c, err := p.caller(sid)
+	var floor, ours Sample
+	c, err := p.session(ctx, sid)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	if err := c.call(ctx, p.worker, "write_file", `{"path":"f","content":"some words\n"}`, &rest); err != nil {
+	if err := c.call(ctx, p.worker, "write_file", `{"path":"f","content":"some words\n"}`, new(Sample)); err != nil {
 		return err
 	}
 	for range max(20, b.n(1000)) {
@@ -224,11 +221,8 @@ func (b *bench) reads(ctx context.Context, p *program, name string) error {
 // one may before it is killed.
 func (b *bench) flood(ctx context.Context, p *program, name string) error {
 	const sid = "flood"
-	var rest, took Sample
-	if err := p.open(ctx, sid, &rest); err != nil {
-		return err
-	}
-	c, err := p.caller(sid)
+	var took Sample
+	c, err := p.session(ctx, sid)
 	if err != nil {
 		return err
 	}
@@ -285,6 +279,14 @@ type roundTripper struct {
 	sid     protocol.ID
 	results chan *protocol.Result
 	stop    func()
+}
+
+// session opens one, for calls.
+func (p *program) session(ctx context.Context, sid protocol.ID) (*roundTripper, error) {
+	if err := p.open(ctx, sid, new(Sample)); err != nil {
+		return nil, err
+	}
+	return p.caller(sid)
 }
 
 func (p *program) caller(sid protocol.ID) (*roundTripper, error) {

@@ -307,7 +307,7 @@ func (b *bench) running(ctx context.Context) error {
 	b.add(row,
 		per("memory", "memory of a running session", "KiB", before.memory/1024, held.memory/1024),
 		per("goroutines", "goroutines of a running session", "goroutines", before.goroutines, held.goroutines),
-		per("consumers", "consumers of a running session", "consumers", before.consumers, held.consumers),
+		per("consumers", "consumers of a running session, - is none", "consumers", before.consumers, held.consumers),
 		per("subscriptions", "subscriptions of a running session", "subscriptions", before.subscriptions, held.subscriptions),
 		per("cpu", "processor time of a turn, session and workspace included", "µs", 0, micros(cpu)/float64(turns+1)))
 	return nil
