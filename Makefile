@@ -40,7 +40,7 @@ chaos: ## KILLS (default 300) of processes, brokers and links under load, and a 
 	CHAOS_KILLS=$(or $(KILLS),300) CHAOS_SEED=$(or $(SEED),$(shell date +%s)) CHAOS_CUT=180 \
 		go test -count=1 -timeout=2h -run 'TestStorm|TestLink_CutOverTheEndOfACall' -v ./test/chaos
 
-leak: ## SESSIONS (default 10000) short sessions through one orchestrator and worker leave nothing behind; minutes
+leak: ## SESSIONS (default 10000) short sessions through one orchestrator and worker leave nothing behind; a minute
 	LEAK_SESSIONS=$(or $(SESSIONS),10000) go test -count=1 -timeout=1h -run TestSessions_LeaveNothingBehind -v ./test/budget
 
 fuzz: ## Each fuzz target for FUZZTIME (default 30s)
