@@ -164,7 +164,7 @@ func (r *runner) background(ctx context.Context, sid protocol.ID) {
 func (r *runner) start(ctx context.Context) (client.Task, error) {
 	if r.own { // its self-test takes as long as all the rest
 		var err error
-		if r.box, err = host.NewSandbox(r.cfg.Sandbox); err != nil {
+		if r.box, err = host.NewSandbox(ctx, r.cfg.Sandbox); err != nil {
 			return client.Task{}, err
 		}
 		r.closers = append(r.closers, func() { _ = r.box.Close() })

@@ -113,7 +113,7 @@ func TestCatalogue_OfWorkers(t *testing.T) {
 	})
 }
 
-func TestLeases_AreThereWhenHeldAndRightAfterARestart(t *testing.T) {
+func TestLeases_AreThereWhenHeldAndAgainAfterARestart(t *testing.T) {
 	s := bustest.NewServer(t)
 	b := s.Bus(t)
 	seen := make(chan bus.Lease, 64)
@@ -147,9 +147,13 @@ func TestLeases_AreThereWhenHeldAndRightAfterARestart(t *testing.T) {
 	all, err := b.Leases(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, protocol.ID("o1"), all[len(all)-1].ID)
+	s.Restart(t)
+	require.Eventually(t, func() bool { // by whoever holds it still
+		all, err := b.Leases(context.Background())
+		return err == nil && len(all) == 1 && all[0].ID == "o1"
+	}, time.Minute, time.Millisecond)
 	leave()
 	<-done
-	s.Restart(t)
 	defer hold("b2")()
 	for l := range seen { // the watch goes on, over the restart
 		if l.Boot == "b2" {

@@ -57,7 +57,7 @@ func Start(ctx context.Context, b *bus.Bus, cfg *config.Config, roles Roles, log
 	log = logger(log)
 	err := errors.New("no role to start")
 	if roles.Worker && roles.Sandbox == nil {
-		if roles.Sandbox, err = NewSandbox(cfg.Sandbox); err != nil {
+		if roles.Sandbox, err = NewSandbox(ctx, cfg.Sandbox); err != nil {
 			return nil, err
 		}
 	}

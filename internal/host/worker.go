@@ -29,15 +29,15 @@ type Sandbox struct {
 	check   func() (sandbox.Report, error)
 }
 
-// NewSandbox makes the backend of that name and begins its self-test. Its error wraps
-// ErrSandbox. A worker that takes it closes it.
-func NewSandbox(name string) (*Sandbox, error) {
+// NewSandbox makes the backend of that name and begins its self-test, which ends with
+// ctx. Its error wraps ErrSandbox. A worker that takes it closes it.
+func NewSandbox(ctx context.Context, name string) (*Sandbox, error) {
 	// One machine's own user is told of limits that are only watched; he need not allow them.
 	b, err := backend.New(name, tool.Ops(), backend.Options{SoftLimits: true})
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{b, sync.OnceValues(func() (sandbox.Report, error) { return b.Check(context.Background()) })}
+	s := &Sandbox{b, sync.OnceValues(func() (sandbox.Report, error) { return b.Check(ctx) })}
 	go func() { _, _ = s.check() }() // Close waits for it
 	return s, nil
 }
@@ -73,10 +73,8 @@ func (s *Stack) startWorker(ctx context.Context, b *bus.Bus, cfg *config.Config,
 		wg.Go(func() {
 			select {
 			case <-w.SignedOn():
-			case <-ctx.Done():
-			}
-			if ctx.Err() == nil {
 				ready()
+			case <-ctx.Done():
 			}
 		})
 		defer wg.Wait()

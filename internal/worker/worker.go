@@ -182,7 +182,7 @@ func (w *Worker) ID() protocol.ID { return w.id }
 // Boot names this run of it.
 func (w *Worker) Boot() string { return w.boot }
 
-// SignedOn is closed once an orchestrator knows the worker.
+// SignedOn is closed once an orchestrator knows the worker, whose lease is there by then.
 func (w *Worker) SignedOn() <-chan struct{} { return w.signedOn }
 
 // Close gives the root back. Run does that itself.
